@@ -136,6 +136,7 @@ fn sharp_cross_attention_is_info_for_word_alignments_and_a_warning_otherwise() {
         mask: attnscope_compute::attention::Mask {
             causal: false,
             window: None,
+            streaming: None,
         },
         ..spec(2)
     };

@@ -31,6 +31,7 @@ mod role_list;
 mod roles;
 mod rounding;
 mod rows;
+mod serving_knobs;
 mod side;
 mod spec_knobs;
 mod stored;

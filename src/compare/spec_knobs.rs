@@ -12,6 +12,7 @@ use attnscope_spec::{
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
+use super::serving_knobs::ServingKnobs;
 
 /// List of knobs under construction, and the current place in the model.
 struct List {
@@ -35,6 +36,11 @@ impl List {
 
     fn word(&mut self, kind: KnobKind, name: &'static str, word: impl std::fmt::Display) {
         self.add(kind, name, KnobValue::word(word));
+    }
+
+    fn serving(&mut self, of: &impl ServingKnobs) {
+        let knobs = of.serving_knobs().into_iter();
+        knobs.for_each(|(name, value)| self.word(Computation, name, value));
     }
 }
 
@@ -136,6 +142,7 @@ fn of_stack(list: &mut List, stack: &StackSpec) {
 
 fn embedding(list: &mut List, embed: &EmbedSpec) {
     list.add(Computation, "embed_scale", KnobValue::single(embed.scale));
+    list.serving(embed);
     let dropped = embed.dropped.map(|dropped| match dropped.token {
         Some(token) => format!("{token}, {} of tokens in training", dropped.share),
         None => format!(
@@ -375,6 +382,7 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
         },
     };
     list.add(Computation, "window", window);
+    list.serving(spec);
     let globals = spec.globals.map(|globals| globals.to_string());
     let globals = KnobValue::or_none(globals, KnobValue::Word);
     list.add(Computation, "global_tokens", globals);
@@ -455,6 +463,7 @@ fn position(list: &mut List, spec: &AttentionSpec) {
 }
 
 fn projections(list: &mut List, spec: &ProjectionSpec) {
+    list.serving(spec);
     norm(list, "q_norm", spec.q_norm.as_ref());
     norm(list, "k_norm", spec.k_norm.as_ref());
     list.add(

@@ -127,6 +127,7 @@ fn sees_both(stack: StackSpec, place: Stack) -> StackSpec {
         own.attention.mask = Mask {
             causal: false,
             window,
+            streaming: None,
         };
     }
     stack
@@ -141,6 +142,7 @@ fn cross(block: &BlockSpec, at: &str, d_model: usize) -> Option<CrossSpec> {
         mask: Mask {
             causal: false,
             window: None,
+            streaming: None,
         },
         ..own.attention.clone()
     };

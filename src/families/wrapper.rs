@@ -135,6 +135,7 @@ impl Wrapper {
                 own.attention.mask = Mask {
                     causal: false,
                     window: None,
+                    streaming: None,
                 };
             }
         }
@@ -144,6 +145,7 @@ impl Wrapper {
             &Mask {
                 causal: false,
                 window: None,
+                streaming: None,
             }
             .to_string(),
             kind,

@@ -17,6 +17,7 @@ use super::difference::{difference_of, read_difference};
 use super::feed_forward::feed_forward;
 use super::grouped::{groups, in_groups};
 use super::head_order::{from_heads_first, to_heads_first, transposed_rows};
+use super::kv_cache::{round_keys, round_values};
 use super::project::{grow, project_only};
 use super::recurrent::FinalStates;
 use super::scratch::Scratch;
@@ -371,6 +372,8 @@ fn attend_group<O: Ops>(
             let positions = &segment.sequence.positions;
             grow(growth, positions, q.width, &mut parts[0]);
         }
+        round_keys(attention, projections, &mut parts[1]);
+        round_values(attention, projections, &mut parts[2]);
         let [q, k, v] = &parts;
         let real = segment.sequence.real.as_deref();
         let visibility = match (whose, segment.source) {

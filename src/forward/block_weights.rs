@@ -9,11 +9,12 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{
     BlockSpec, FeedForward, GlobalMaps, LearnedActivation, Mixer, MlpSpec, NormSource,
-    ProjectionSpec,
+    ProjectionSpec, WeightFormat,
 };
 
 use super::difference::{Difference, read_difference};
 use super::mixer::TokenMixerWeights;
+use super::rounded::round_read;
 use super::weights::{Fused, WeightReader};
 
 /// Weights of the latent vectors that queries, keys and values are projected from.
@@ -68,6 +69,8 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             None => None,
         };
         let fused = Fused::default();
+        // Tables and vectors of an attention are rounded as its maps are.
+        let format = spec.q.rounded.and_then(WeightFormat::number);
         let own = |source| -> Result<Option<O::Linear<'a>>> {
             if spec.reuses_keys() {
                 return Ok(None);
@@ -84,15 +87,15 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             v_norm: shelf.optional_norm(&spec.v_norm)?,
             latent,
             sinks: match &spec.sinks {
-                Some(name) => Some(shelf.vector(name, n_heads)?),
+                Some(name) => Some(round_read(shelf.vector(name, n_heads)?, format)),
                 None => None,
             },
             bucket_values: match &spec.bucket_values {
-                Some(table) => Some(shelf.table(table)?),
+                Some(table) => Some(round_read(shelf.table(table)?, format)),
                 None => None,
             },
             relative: match &spec.relative {
-                Some(relative) => Some(shelf.relative(relative)?),
+                Some(relative) => Some(shelf.relative(relative, format)?),
                 None => None,
             },
             gate: match &spec.gate {

@@ -10,6 +10,7 @@ use attnscope_compute::pace::Pace;
 use attnscope_spec::StackSpec;
 
 use super::recurrent::FinalStates;
+use super::rounded::round_read;
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
@@ -88,7 +89,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         let bucket_values = match &stack.bucket_values {
             Some(table) => {
                 let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
-                Some(stored.widen()?.into_owned())
+                Some(round_read(stored.widen()?, stack.embed.rounded).into_owned())
             }
             None => None,
         };

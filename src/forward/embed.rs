@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{
-    DroppedToken, Model, NormSource, PositionTable, Sines, StackSpec, TableSource,
+    DroppedToken, EmbedSpec, Model, NormSource, PositionTable, Sines, StackSpec, TableSource,
 };
 
 use super::patches::{patch_positions, patch_rows};
+use super::rounded::round_read;
 use super::rows;
 use super::sequence::Sequence;
 use super::stem::sound_rows;
@@ -43,7 +44,7 @@ pub fn embed<O: Ops>(
         (None, None) => {
             let mut rows = vec![0.0; sequence.len() * width];
             let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
-            add_rows(model, &spec.tokens, &tokens, &mut rows)?;
+            add_rows((model, spec), &spec.tokens, &tokens, &mut rows)?;
             rows
         }
     }; // [position, d_embed]
@@ -67,7 +68,7 @@ pub fn embed<O: Ops>(
     }
     match &spec.positions {
         Some(PositionTable::Stored(table)) => {
-            add_rows(model, table, &sequence.positions, &mut rows)?;
+            add_rows((model, spec), table, &sequence.positions, &mut rows)?;
         }
         Some(PositionTable::Sinusoid(sines)) => {
             add_sinusoids(&sequence.positions, *sines, width, &mut rows);
@@ -79,7 +80,7 @@ pub fn embed<O: Ops>(
         rows.iter_mut().zip(&positions).for_each(|(to, p)| *to += p);
     }
     if let Some(table) = &spec.token_types {
-        add_rows(model, table, &vec![0; sequence.len()], &mut rows)?;
+        add_rows((model, spec), table, &vec![0; sequence.len()], &mut rows)?;
     }
     ops.put_own(rows, width, resid)?;
     let projects_last = spec.projection.is_some() && !spec.projects_first;
@@ -129,7 +130,7 @@ pub fn embedding_parts<O: Ops>(
             let rows = sound_rows(stem, ops, tensors, sequence)?;
             row.copy_from_slice(&rows[position_idx * spec.tokens.width..][..spec.tokens.width]);
         }
-        (None, None) => add_rows(model, &spec.tokens, &[id as usize], &mut row)?,
+        (None, None) => add_rows((model, spec), &spec.tokens, &[id as usize], &mut row)?,
     }
     row.iter_mut().for_each(|value| *value *= spec.scale);
     if let Some(dropped) = spec.dropped {
@@ -156,7 +157,7 @@ pub fn embedding_parts<O: Ops>(
     if let Some(positions) = &spec.positions {
         let mut row = vec![0.0; width];
         match positions {
-            PositionTable::Stored(table) => add_rows(model, table, &position, &mut row)?,
+            PositionTable::Stored(table) => add_rows((model, spec), table, &position, &mut row)?,
             PositionTable::Sinusoid(sines) => add_sinusoids(&position, *sines, width, &mut row),
         }
         parts.push((EmbedPart::Position, row));
@@ -167,7 +168,7 @@ pub fn embedding_parts<O: Ops>(
     }
     if let Some(table) = &spec.token_types {
         let mut row = vec![0.0; width];
-        add_rows(model, table, &[0], &mut row)?;
+        add_rows((model, spec), table, &[0], &mut row)?;
         parts.push((EmbedPart::TokenType, row));
     }
     Ok(parts)
@@ -209,7 +210,12 @@ pub(super) fn apply_norm<O: Ops>(
     ops.norm(from, &weights, to)
 }
 
-fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f32]) -> Result<()> {
+fn add_rows(
+    (model, spec): (&Model, &EmbedSpec),
+    table: &TableSource,
+    indices: &[usize],
+    rows: &mut [f32],
+) -> Result<()> {
     let view = model
         .checkpoint
         .tensors
@@ -240,6 +246,7 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
             Some(whole) => Cow::Borrowed(&whole[first * table.width..(last + 1) * table.width]),
             None => view.widen_rows(first..last + 1)?,
         };
+        let from = round_read(from, spec.rounded);
         for row_idx in together {
             let from = &from[(indices[*row_idx] - first) * table.width..][..table.width];
             let row = &mut rows[row_idx * table.width..][..table.width];

@@ -53,5 +53,5 @@ pub fn relative_on_host(
     source: &RelativeSource,
     pace: &dyn Pace,
 ) -> Result<RelativeTables> {
-    WeightReader::new(&Cpu, tensors, pace).relative(source)
+    WeightReader::new(&Cpu, tensors, pace).relative(source, None)
 }

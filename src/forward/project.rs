@@ -11,6 +11,7 @@ use super::difference::pair_values;
 use super::emit::emit;
 use super::global_tokens::project_globals;
 use super::hook::{Hook, Hooks};
+use super::kv_cache::{store_keys, store_latents, store_values};
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
 
@@ -34,6 +35,9 @@ pub(super) fn project<O: Ops>(
     share_keys(ops, spec, s)?;
     emit(ops, hooks, Hook::Q, &s.q)?;
     if has_keys {
+        if !spec.norms_after_rope {
+            store_values(ops, attention, spec, &mut s.v)?;
+        }
         emit(ops, hooks, Hook::K, &s.k)?;
         emit(ops, hooks, Hook::V, &s.v)?;
     }
@@ -46,6 +50,12 @@ pub(super) fn project<O: Ops>(
     }
     if spec.norms_after_rope {
         norm_queries_and_keys(ops, spec, weights, s)?;
+        if has_keys {
+            store_values(ops, attention, spec, &mut s.v)?;
+        }
+    }
+    if has_keys {
+        store_keys(ops, attention, spec, &mut s.k)?;
     }
     if let Some(growth) = attention.growth {
         let host = ops.get(&s.q)?;
@@ -112,6 +122,7 @@ pub(super) fn project_only<O: Ops>(
             }
             ops.linear(keys_in, &latent.kv, &mut s.latent, context.pace)?; // [position, d_latent]
             ops.norm(&s.latent, &latent.kv_norm, &mut s.normed_latent)?;
+            store_latents(ops, attention, &mut s.normed_latent)?;
             ops.linear(&s.normed_latent, k, &mut s.own_key, context.pace)?; // [position, n_heads · own]
             ops.linear(&s.normed_latent, v, &mut s.v, context.pace)?;
             ops.linear(keys_in, &latent.shared_key, &mut s.shared_key, context.pace)?; // [position, shared]

@@ -6,9 +6,10 @@ use std::ops::Range;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
 use attnscope_compute::pace::Pace;
-use attnscope_spec::{HeadSpec, Model, Pooled, StackSpec};
+use attnscope_spec::{HeadSpec, Model, Pooled, StackSpec, WeightFormat};
 
 use super::embed::apply_norm;
+use super::rounded::round_read;
 use super::sequence::Sequence;
 use super::weights::{WeightReader, read_linear_rows};
 use super::{attention_pooling, rows};
@@ -187,7 +188,11 @@ impl<'a, O: Ops> Unembedding<'a, O> {
             transformed(ops, model, head, hidden, pace)?
         };
         let extra_bias = match &head.extra_bias {
-            Some(name) => Some(tensors.expect(name, &[head.unembed.n_out()])?.widen()?),
+            Some(name) => {
+                let stored = tensors.expect(name, &[head.unembed.n_out()])?.widen()?;
+                let format = head.unembed.rounded.and_then(WeightFormat::number);
+                Some(round_read(stored, format))
+            }
             None => None,
         };
         Ok(Self {

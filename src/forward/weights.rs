@@ -7,11 +7,13 @@ use std::ops::Range;
 use attnscope_checkpoint::{TensorView, Tensors};
 use attnscope_compute::attention::RelativeTables;
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::scale_assign;
+use attnscope_compute::kernels::{NumberFormat, scale_assign};
 use attnscope_compute::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, MapScale, NormSource, Part, RelativeSource, TableSource};
 use rayon::prelude::*;
+
+use super::rounded::{largest_beside, round_read, rounded};
 
 /// Reader of weights for one device.
 pub(super) struct WeightReader<'a, O> {
@@ -77,8 +79,13 @@ impl<'a, O: Ops> WeightReader<'a, O> {
     }
 
     /// Reads learned relative-position vectors, in the form that queries and keys are multiplied with.
-    pub fn relative(self, source: &RelativeSource) -> Result<RelativeTables> {
+    pub fn relative(
+        self,
+        source: &RelativeSource,
+        format: Option<NumberFormat>,
+    ) -> Result<RelativeTables> {
         let (ops, table) = (self.ops, self.table(&source.embeddings)?);
+        let table = round_read(table, format);
         let mut rows = O::Buffer::default();
         ops.put(&table, source.embeddings.width, &mut rows)?; // [row, d_model]
         if let Some(norm) = &source.norm {
@@ -119,7 +126,7 @@ pub(super) fn read_linear<'a>(
     fused: &Fused,
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
-    let takes_bf16 = takes_bf16 && source.factors.is_none();
+    let takes_bf16 = takes_bf16 && source.factors.is_none() && source.rounded.is_none();
     if let Some(half) = source.half_map() {
         let once = read_linear(tensors, &half, false, fused, pace)?;
         return Ok(for_both_halves(once));
@@ -159,7 +166,8 @@ pub(super) fn read_linear<'a>(
         bias,
         grams: Default::default(),
     };
-    let linear = scaled(linear, source.scale);
+    let largest = largest_beside(tensors, source, pace)?;
+    let linear = scaled(rounded(linear, source.rounded, largest), source.scale);
     match &source.factors {
         Some(name) => Ok(multiplied(
             linear,
@@ -383,8 +391,8 @@ pub(super) fn read_linear_rows<'a>(
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let n_in = source.n_in;
-    let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
-    let weight = if takes_bf16 && stored.is_plain_bf16() {
+    let is_plain = source.scale == MapScale::ONE && source.rounded.is_none();
+    let weight = if takes_bf16 && is_plain && stored.is_plain_bf16() {
         read_bf16(&stored, rows.start * n_in..rows.end * n_in, pace)?
     } else if let Some(values) = stored.borrowed() {
         HostWeight::F32(Cow::Borrowed(&values[rows.start * n_in..rows.end * n_in]))
@@ -417,7 +425,7 @@ pub(super) fn read_linear_rows<'a>(
         bias,
         grams: Default::default(),
     };
-    Ok(scaled(linear, source.scale))
+    Ok(scaled(rounded(linear, source.rounded, None), source.scale))
 }
 
 /// Selects the values of `part` from each row of `n_stored` values.
@@ -448,7 +456,10 @@ fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]
 
 /// Reads a norm, with its gain as it is applied.
 pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
-    let read = |name: &String| tensors.expect(name, &source.gain_shape)?.widen();
+    let read = |name: &String| -> Result<Cow<'a, [f32]>> {
+        let stored = tensors.expect(name, &source.gain_shape)?.widen()?;
+        Ok(round_read(stored, source.rounded))
+    };
     let mut parts = source
         .gain
         .iter()

@@ -57,6 +57,7 @@ pub use document::{
 pub use effect::{
     EffectReport, Labels, PromptOf, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet,
     contribution_sheet, lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
+    sensitivity_sheet,
 };
 pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;

@@ -41,6 +41,10 @@ impl Resume<'_> {
         };
         let was = self.spec.stack_of(stack.stack);
         let reads_another = of_encoder(self.spec) != of_encoder(changed);
+        // Layer inputs are kept, and tables that all layers share are none of them.
+        if was.embed != stack.embed || was.bucket_values != stack.bucket_values {
+            return Begin::Anew;
+        }
         let first = match stack.stack {
             Stack::Decoder if reads_another => 0,
             _ => {

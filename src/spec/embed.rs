@@ -1,5 +1,7 @@
 //! How tokens become the input of the first block, as data: tables, positions, norms.
 
+use attnscope_compute::kernels::NumberFormat;
+
 use super::patches::PatchSpec;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::stem::SoundStem;
@@ -30,6 +32,8 @@ pub struct EmbedSpec {
     pub projects_first: bool,
     /// Applies the norm after the projection.
     pub norms_projected: bool,
+    /// Rounds tables of tokens, positions, token types and biases after they were read. Set by what-ifs only.
+    pub rounded: Option<NumberFormat>,
 }
 
 impl EmbedSpec {
@@ -48,6 +52,7 @@ impl EmbedSpec {
             projection: None,
             projects_first: false,
             norms_projected: false,
+            rounded: None,
         }
     }
 }

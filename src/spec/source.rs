@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use attnscope_compute::kernels::NumberFormat;
+
+use super::rounded::WeightFormat;
+
 /// Which outputs of a stored, possibly fused, projection are used: in every group of `group` outputs, `len` from `offset`.
 ///
 /// `[all q | all k | all v]` is one group; `[q k v]` repeated per head is one group per head.
@@ -44,6 +48,8 @@ pub struct LinearSource {
     pub factors: Option<String>,
     /// The stored matrix is applied to both halves of the input.
     pub applies_to_both_halves: bool,
+    /// Rounds the weights after they were read. Set by what-ifs only.
+    pub rounded: Option<WeightFormat>,
 }
 
 /// Configured factors of an affine map: output · (W·(input · x) + b).
@@ -88,6 +94,7 @@ impl LinearSource {
             patch: None,
             factors: None,
             applies_to_both_halves: false,
+            rounded: None,
         }
     }
 
@@ -228,6 +235,8 @@ pub struct NormSource {
     pub bias: Option<String>,
     /// The gain is 1 plus the stored values.
     pub adds_one: bool,
+    /// Rounds gain and bias after they were read. Set by what-ifs only.
+    pub rounded: Option<NumberFormat>,
 }
 
 impl NormSource {
@@ -241,6 +250,7 @@ impl NormSource {
             gain_shape: vec![width],
             bias: None,
             adds_one: false,
+            rounded: None,
         }
     }
 }

@@ -59,6 +59,7 @@ fn by_hand(spec: &ModelSpec, layer: Option<usize>, factors: &Factors) -> ModelSp
             own.attention.mask = Mask {
                 causal: false,
                 window: None,
+                streaming: None,
             };
         }
         if !factors.qk_norm {

@@ -36,7 +36,7 @@ fn rows(document: &Value) -> &Vec<Value> {
 fn every_measure_gives_rows_that_say_how_they_were_computed() {
     let corrupted =
         "one warm morning the old king gave a red apple . one cold morning the old king gave";
-    let measures: [(&str, &[&str]); 8] = [
+    let measures: [(&str, &[&str]); 9] = [
         ("ablation", &["--parts", "heads"]),
         ("attribution", &[]),
         ("patching", &["--corrupted", corrupted, "--at", "L1"]),
@@ -45,6 +45,7 @@ fn every_measure_gives_rows_that_say_how_they_were_computed() {
         ("contribution", &[]),
         ("circuits", &[]),
         ("retrieval", &[]),
+        ("sensitivity", &["--what-if", "kv=int4"]),
     ];
     for (by, more) in measures {
         let words = [&["--text", TEXT, "--by", by], more].concat();

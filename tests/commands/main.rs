@@ -57,6 +57,7 @@ mod report_formats;
 mod report_page;
 mod schemas;
 mod serve_check;
+mod serving_what_ifs;
 mod sets;
 mod several_checkpoints;
 mod severities;

@@ -8,7 +8,9 @@ use attnscope_compute::attention::RowSummary;
 use attnscope_compute::ops::Cpu;
 use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::{PromptForm, prepare};
-use attnscope_run::{Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run};
+use attnscope_run::{
+    Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run, with_what_ifs,
+};
 use attnscope_spec::{Model, Stack};
 use safetensors::SafeTensors;
 use testing::effort::{one_of_each, tries_all};
@@ -172,6 +174,28 @@ fn every_family_goes_on_from_what_it_has_read() {
     assert!(n_kept > least, "{n_kept}");
     // Frequencies that change with the length of a text, beyond the model's context.
     assert!(again.len() <= 2, "{again:?}");
+}
+
+/// What an engine changes of its cache holds for each token on its own.
+#[test]
+fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
+    const CHOSEN: [&str; 5] = ["llama", "gpt2", "gemma2_b", "deepseek_v3", "t5_v11"];
+    let is_chosen = |case: &PathBuf| CHOSEN.iter().any(|name| case.ends_with(name));
+    let words = [
+        "kv=int8",
+        "kv_window=5+sinks:1",
+        "top_k_keys=3",
+        "weights=fp8",
+    ];
+    let changes = words.map(|word| word.parse().expect(word));
+    let mut n_kept = 0;
+    for (case, model, input) in writing_cases(cases().into_iter().filter(is_chosen)) {
+        let spec = with_what_ifs(&model.spec, &changes).expect("possible");
+        let goes_on = compare(&model.with_spec(spec), &input, input.sequence.len() - 2);
+        assert_eq!(goes_on, Ok(true), "{}", case.display());
+        n_kept += 1;
+    }
+    assert!(n_kept > 3, "{n_kept}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod pictures;
 mod plain_math;
 mod quality;
 mod row_block;
+mod serving;
 mod speech;
 mod statistics;
 mod sweep;

@@ -2,7 +2,7 @@
 
 use attnscope_compute::attention::{
     Alibi, AttentionSpec, Bias, HeadBias, HeadRows, NoVisible, Relative, RelativeTables, Scale,
-    SoftmaxAxis, Visibility, Window,
+    SoftmaxAxis, Streaming, Visibility, Window,
 };
 use proptest::prelude::*;
 use testing::effort::tries;
@@ -110,6 +110,39 @@ fn global_tokens_see_all_by_keys_and_values_of_their_own() {
         let mut case = with_globals(filled(spec, n, n as u64, 1.5), n as u64, share);
         compare(&case, 3);
         case.real = (n > 1).then(|| (0..n).map(|i| i < n - n / 4).collect());
+        compare(&case, 0);
+    }
+}
+
+/// Scores are small integers, so that every path finds the same ones and many are equal.
+#[test]
+fn rows_of_the_largest_scores_agree_and_ties_go_to_the_lower_index() {
+    for (n, k, causal, axis) in [
+        (1, 1, true, SoftmaxAxis::Keys),
+        (70, 1, true, SoftmaxAxis::Keys),
+        (131, 5, true, SoftmaxAxis::Keys),
+        (131, 64, false, SoftmaxAxis::Keys),
+        (90, 200, true, SoftmaxAxis::Keys),
+        (77, 6, true, SoftmaxAxis::Queries),
+    ] {
+        let spec = AttentionSpec {
+            top_keys: Some(k),
+            softmax_axis: axis,
+            scale: Scale::Factor(0.25),
+            d_value: 5,
+            ..AttentionSpec::plain(4, 2, 12, causal)
+        };
+        let mut case = filled(spec, n, n as u64, 2.0);
+        for values in [&mut case.q, &mut case.k] {
+            values.iter_mut().for_each(|value| *value = value.round());
+        }
+        compare(&case, 3);
+        case.sinks = (axis == SoftmaxAxis::Keys).then(|| vec![0.5, -1.0, 2.0, 1.0]);
+        case.real = (n > 1).then(|| noise(9, n).iter().map(|v| *v < 0.6).collect());
+        case.spec.mask.streaming = Some(Streaming {
+            recent: 40,
+            sinks: 3,
+        });
         compare(&case, 0);
     }
 }

@@ -450,6 +450,10 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
         ("t5_v11", "scale=x0.5@decoder.L1.cross", 3),
         ("t5_v11", "scale=x0.5@encoder.L1", 1),
         ("mbart", "temperature=2@decoder.L0", 2),
+        ("gpt2", "kv=int4@L1", 1),
+        ("llama_yarn", "kv_window=4+sinks:1@L1H0", 1),
+        ("llama_yarn", "weights=fp8@L1", 1),
+        ("gpt2", "weights=bf16", 0),
     ] {
         let model = opened(&case(name), &[]);
         let what_if: WhatIf = what_if.parse().expect("well-formed");
@@ -489,18 +493,12 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
         };
         let outcome = attnscope_run::run_changed(&Cpu, &changed, job, options, resume, &|| false);
         assert_eq!(whole.n_run - resumed.n_run, n_spared, "{name} {what_if}");
-        assert_eq!(
-            format!("{expected:?}"),
-            format!("{:?}", outcome.expect("runs")),
-            "{name} {what_if}"
-        );
+        let [found, expected] = [outcome.expect("runs"), expected].map(|one| format!("{one:?}"));
+        assert_eq!(found, expected, "{name} {what_if}");
         assert_eq!(whole.layers.len(), resumed.layers.len(), "{name} {what_if}");
         for (whole, resumed) in whole.layers.iter().zip(&resumed.layers) {
-            assert_eq!(
-                format!("{whole:?}"),
-                format!("{resumed:?}"),
-                "{name} {what_if}"
-            );
+            let [whole, resumed] = [whole, resumed].map(|layer| format!("{layer:?}"));
+            assert_eq!(whole, resumed, "{name} {what_if}");
         }
         // A head of an early layer can be looked at in the resumed run too.
         let query = HeadQuery {

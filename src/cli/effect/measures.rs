@@ -9,13 +9,13 @@ use attnscope_forward::Input;
 use attnscope_prompt::{Prompt, Request, Source};
 use attnscope_report::{
     Labels, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet,
-    lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
+    lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet, sensitivity_sheet,
 };
 use attnscope_run::input_of;
 use attnscope_spec::{Place, Stack};
 use attnscope_studies::effect::{
-    Ablation, Asked, Base, Pair, Part, Patching, PatchingStep, Step, attribute, circuits,
-    contributions, head_of, lens, retrieval, rollout,
+    Ablation, Asked, Base, Pair, Part, Patching, PatchingStep, Sensitivity, Step, attribute,
+    circuits, contributions, head_of, lens, retrieval, rollout,
 };
 
 use super::stopping::Stopping;
@@ -59,6 +59,7 @@ impl Measuring<'_> {
             By::Contribution => self.contribution(),
             By::Circuits => self.circuits().map(whole),
             By::Retrieval => self.retrieval().map(whole),
+            By::Sensitivity => self.sensitivity(),
         }
     }
 
@@ -366,6 +367,24 @@ impl Measuring<'_> {
             .heads
             .retain(|head| self.args.wants(Part::Head, head.place));
         Ok(retrieval_sheet(&found))
+    }
+
+    fn sensitivity(&self) -> Result<(SheetRows, bool)> {
+        let (args, model) = (self.args, &self.opened.model);
+        let what_ifs = args.what_if.all();
+        let mut found = Sensitivity::plan(model, what_ifs, |place| args.is_at(place))?;
+        let inputs = self.inputs();
+        let task = Task::begin("changing one place after the other", 0);
+        let mut tell = |n_done: usize, n_all: usize| {
+            task.at(n_done, n_all);
+        };
+        let ran = on_device!(&self.session.compute, ops => {
+            found.run(ops, model, (&inputs, what_ifs), &mut tell, self.stopping)
+        });
+        drop(task);
+        let complete = ended(ran)?;
+        let words = args.what_if.words().join(", ");
+        Ok((sensitivity_sheet(&found, &words), complete))
     }
 
     fn circuits(&self) -> Result<SheetRows> {

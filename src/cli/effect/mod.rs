@@ -1,4 +1,4 @@
-//! `attnscope effect`: effects of heads and layers, by one of eight measures.
+//! `attnscope effect`: effects of heads and layers, by one of nine measures.
 
 mod asked;
 mod live;
@@ -102,6 +102,8 @@ enum By {
     Circuits,
     /// Copying of random needles from far away, and attention that stays near
     Retrieval,
+    /// What is lost when the what-if holds in one layer or one head alone
+    Sensitivity,
 }
 
 impl By {
@@ -115,6 +117,7 @@ impl By {
             Self::Contribution => "contribution",
             Self::Circuits => "circuits",
             Self::Retrieval => "retrieval",
+            Self::Sensitivity => "sensitivity",
         }
     }
 }
@@ -217,6 +220,8 @@ impl Args {
             // Every part at every position.
             By::Patching => 1 << 20,
             By::Lens => opened.model.spec.main_stack().n_layers() + 1,
+            // As many copies as run together.
+            By::Sensitivity => 1 << 20,
             _ => return 0,
         };
         bytes_of_copies(&opened.model, &opened.longest(), n_variants)
@@ -257,14 +262,20 @@ impl Args {
             (
                 self.at.is_some() && matches!(by, By::Lens | By::Rollout),
                 "--at",
-                "ablation, attribution, patching, contribution, circuits and retrieval",
+                "ablation, attribution, patching, contribution, circuits, retrieval and sensitivity",
             ),
             (
-                self.inputs.is_set() && !matches!(by, By::Ablation | By::Contribution),
+                self.inputs.is_set()
+                    && !matches!(by, By::Ablation | By::Contribution | By::Sensitivity),
                 "--inputs",
-                "ablation and contribution; the others look at one prompt",
+                "ablation, contribution and sensitivity; the others look at one prompt",
             ),
         ];
+        if by == By::Sensitivity && !self.what_if.is_set() {
+            let problem =
+                "--by sensitivity: expected a change to look at, such as --what-if kv=int4";
+            return Err(Error::Setting(problem.to_owned()).into());
+        }
         match misplaced.iter().find(|(is_misplaced, ..)| *is_misplaced) {
             Some((_, flag, of)) => {
                 let problem = format!("{flag}: belongs to --by {of}");
@@ -281,7 +292,13 @@ pub fn run(args: &Args) -> Result<()> {
         return live::run(args, &target);
     }
     let prompt = args.positional.with(&args.prompt)?;
-    let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    // Sensitivity makes the change itself, place by place.
+    let unchanged = WhatIfArgs::default();
+    let what_if = match args.by {
+        By::Sensitivity => &unchanged,
+        _ => &args.what_if,
+    };
+    let session = Session::begin(&args.run, what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
     args.check_places(&opened.model.spec.shape())?;
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
@@ -306,7 +323,7 @@ pub fn run(args: &Args) -> Result<()> {
     let report = EffectReport {
         by: args.by.label(),
         model: ModelRecord::of(&opened.model),
-        what_if: session.what_ifs(),
+        what_if: args.what_if.words(),
         prompts: prompts.collect(),
         complete,
         sheet,

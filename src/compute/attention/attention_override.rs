@@ -8,6 +8,7 @@ use super::head_bias::HeadBias;
 use super::row::HeadMath;
 use super::run::Run;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
+use super::top_keys::keep_largest;
 use crate::kernels::simd::{Level, softmax_assign};
 use crate::kernels::sum_of_squares;
 
@@ -222,6 +223,7 @@ fn scores(
     let is_plain = matches!(spec.bias, Bias::None) && spec.softcap.is_none();
     if is_plain && odd.sight.is_none() && odd.softmax != Some(SoftmaxOverride::MaskedAfter) {
         score_plainly(run, &math, odd.scale, &mut cells);
+        drop_small(spec.top_keys, n_keys, &mut cells);
         return cells;
     }
     let sees_hidden = matches!(odd.softmax, Some(SoftmaxOverride::MaskedAfter));
@@ -249,7 +251,23 @@ fn scores(
             *cell = capped + moved + seen.unwrap_or(0.0);
         }
     }
+    drop_small(spec.top_keys, n_keys, &mut cells);
     cells
+}
+
+/// Hides all but the `k` largest scores of each row. // cells: [query, key]
+fn drop_small(k: Option<usize>, n_keys: usize, cells: &mut [f32]) {
+    let Some(k) = k else {
+        return;
+    };
+    for row in cells.chunks_mut(n_keys.max(1)) {
+        let mut kept: Vec<(f32, usize)> = row.iter().copied().zip(0..).collect();
+        kept.retain(|(score, _)| *score != f32::NEG_INFINITY);
+        keep_largest(&mut kept, k);
+        row.fill(f32::NEG_INFINITY);
+        kept.iter()
+            .for_each(|(score, key_idx)| row[*key_idx] = *score);
+    }
 }
 
 /// Products → scores, if there is nothing but a scale and the declared mask between them. // cells: [query, key]
@@ -264,6 +282,7 @@ fn score_plainly(run: &Run<'_>, math: &HeadMath<'_>, times: f32, cells: &mut [f3
         for key_idx in seen.filter(|key_idx| real.is_some_and(|real| !real[*key_idx])) {
             row[key_idx] = f32::NEG_INFINITY;
         }
+        row[run.visibility.hole(query_idx)].fill(f32::NEG_INFINITY);
     }
 }
 

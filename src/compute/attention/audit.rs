@@ -330,6 +330,7 @@ mod tests {
     const CAUSAL: Mask = Mask {
         causal: true,
         window: None,
+        streaming: None,
     };
 
     fn of(
@@ -359,6 +360,7 @@ mod tests {
         let window = Mask {
             causal: true,
             window: Some(Window::Back(2)),
+            streaming: None,
         };
         // Key 0 is padding; query 3 sees keys 2 and 3.
         let real = [false, true, true, true];

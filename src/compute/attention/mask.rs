@@ -168,11 +168,37 @@ impl Visibility {
 
     /// Whether some keys in a query's range may be hidden from it, ignoring padding.
     pub(super) fn has_holes(&self, query_idx: usize) -> bool {
-        self.global.is_some() && !self.is_global(query_idx)
+        let is_among_globals = self.global.is_some() && !self.is_global(query_idx);
+        is_among_globals || !self.hole(query_idx).is_empty()
     }
 
-    /// The keys that the mask would let a query see if no token were global.
+    /// The keys dropped by a streaming cache that lie within the range of a query.
+    pub(crate) fn hole(&self, query_idx: usize) -> Range<usize> {
+        let (near, dropped) = (self.near(query_idx), self.dropped(query_idx));
+        let start = near.start.max(dropped.start);
+        start..near.end.min(dropped.end).max(start)
+    }
+
+    /// The keys that a streaming cache dropped before a query.
+    fn dropped(&self, query_idx: usize) -> Range<usize> {
+        let first = self.first_real_key().unwrap_or(0);
+        let streaming = self.mask.streaming;
+        streaming.map_or(0..0, |kept| kept.dropped(query_idx, first))
+    }
+
+    /// The keys that the mask would let a query see if no token were global. The range may have a hole in the middle.
     fn near(&self, query_idx: usize) -> Range<usize> {
+        let declared = self.declared(query_idx);
+        let dropped = self.dropped(query_idx);
+        if dropped.start > declared.start {
+            return declared;
+        }
+        let start = declared.start.max(dropped.end).min(declared.end);
+        start..declared.end
+    }
+
+    /// The keys that the mask would let a query see without global tokens and without a streaming cache.
+    fn declared(&self, query_idx: usize) -> Range<usize> {
         if let Some(range) = self.ranges.as_ref().and_then(|all| all.get(query_idx)) {
             return range.start.min(self.n_keys)..range.end.min(self.n_keys);
         }
@@ -216,7 +242,10 @@ impl Visibility {
             let is_either = global.flags[key_idx] || global.flags[query_idx];
             is_either || self.near(query_idx).contains(&key_idx)
         });
-        is_near && self.is_real_key(key_idx)
+        let is_spared =
+            self.global.is_some() && (self.is_global(key_idx) || self.is_global(query_idx));
+        let is_kept = is_spared || !self.dropped(query_idx).contains(&key_idx);
+        is_near && is_kept && self.is_real_key(key_idx)
     }
 
     /// The first key that is not padding.
@@ -246,15 +275,16 @@ impl Visibility {
     /// Number of keys that a query sees.
     pub fn n_visible(&self, query_idx: usize) -> usize {
         let range = self.range(query_idx);
-        if self.has_holes(query_idx) {
+        if self.global.is_some() {
             return range
                 .filter(|key_idx| self.is_seen(query_idx, *key_idx))
                 .count();
         }
-        match &self.real_keys {
-            Some(real) => real[range].iter().filter(|r| **r).count(),
-            None => range.len(),
-        }
+        let n_real = |keys: Range<usize>| match &self.real_keys {
+            Some(real) => real[keys].iter().filter(|r| **r).count(),
+            None => keys.len(),
+        };
+        n_real(range) - n_real(self.hole(query_idx))
     }
 }
 
@@ -275,6 +305,7 @@ mod tests {
         let mask = Mask {
             causal: true,
             window: Some(Window::Back(3)),
+            streaming: None,
         };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5]);
         assert_eq!(visible(mask, 8, 1), [0, 1]);
@@ -285,6 +316,7 @@ mod tests {
         let mask = Mask {
             causal: true,
             window: Some(Window::Chunk(3)),
+            streaming: None,
         };
         assert_eq!(visible(mask, 8, 2), [0, 1, 2]);
         assert_eq!(visible(mask, 8, 3), [3]);
@@ -305,6 +337,7 @@ mod tests {
         let mask = Mask {
             causal: false,
             window: Some(Window::Around(1)),
+            streaming: None,
         };
         let n = 7;
         let real = [true, true, true, true, true, true, false];
@@ -325,6 +358,7 @@ mod tests {
         let causal = Mask {
             causal: true,
             window: Some(Window::Back(2)),
+            streaming: None,
         };
         let causal = Visibility::of_self(causal, n, None).with_global(global);
         assert_eq!(
@@ -335,10 +369,57 @@ mod tests {
     }
 
     #[test]
+    fn a_streaming_cache_keeps_the_first_and_the_latest_real_keys() {
+        use super::super::window::Streaming;
+        let n = 9;
+        let real: Vec<bool> = (0..n).map(|idx| idx != 0 && idx != 7).collect();
+        for (window, real) in [
+            (None, None),
+            (Some(Window::Back(5)), None),
+            (Some(Window::Chunk(4)), None),
+            (None, Some(real.as_slice())),
+        ] {
+            for (recent, sinks) in [(2, 2), (3, 0), (1, 1), (20, 4), (2, 20)] {
+                let streaming = Some(Streaming { recent, sinks });
+                let mask = Mask {
+                    causal: true,
+                    window,
+                    streaming,
+                };
+                let plain = Visibility::of_self(
+                    Mask {
+                        streaming: None,
+                        ..mask
+                    },
+                    n,
+                    real,
+                );
+                let kept = Visibility::of_self(mask, n, real);
+                let first = plain.first_real_key().unwrap_or(0);
+                for query_idx in 0..n {
+                    let expected: Vec<usize> = (0..n)
+                        .filter(|key_idx| plain.sees(query_idx, *key_idx))
+                        .filter(|key_idx| *key_idx < first + sinks || query_idx - key_idx < recent)
+                        .collect();
+                    let seen = (0..n).filter(|key_idx| kept.sees(query_idx, *key_idx));
+                    assert_eq!(seen.collect::<Vec<_>>(), expected, "{mask}: {query_idx}");
+                    assert_eq!(kept.n_visible(query_idx), expected.len(), "{mask}");
+                    let range = kept.range(query_idx);
+                    let has_holes = range.clone().any(|key_idx| {
+                        !plain.is_real_key(key_idx) || kept.sees(query_idx, key_idx)
+                    });
+                    assert!(range.is_empty() || has_holes, "{mask}: {query_idx}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_reach_includes_keys_on_either_side() {
         let mask = Mask {
             causal: false,
             window: Some(Window::Around(2)),
+            streaming: None,
         };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5, 6, 7]);
         assert_eq!(visible(mask, 8, 0), [0, 1, 2]);
@@ -354,6 +435,7 @@ mod tests {
             let mask = Mask {
                 causal,
                 window: Some(window),
+                streaming: None,
             };
             assert_eq!(visible(mask, 4, 2), seen, "{window:?}");
         }
@@ -362,6 +444,7 @@ mod tests {
     const OPEN: Mask = Mask {
         causal: false,
         window: None,
+        streaming: None,
     };
 
     #[test]
@@ -386,6 +469,7 @@ mod tests {
         let mask = Mask {
             causal: true,
             window: None,
+            streaming: None,
         };
         let visibility = Visibility::of_self(mask, 4, Some(&[false, true, true, true]));
         assert_eq!(visibility.n_visible(0), 0);

@@ -141,9 +141,19 @@ impl HeadPlan<'_> {
         }
     }
 
-    /// Σ ‖k‖² of the visible keys of a range.
-    pub(super) fn key_squares(&self, query_idx: usize, range: &Range<usize>) -> f32 {
+    /// Σ ‖k‖² of the visible keys of a range. `visible` has the flags of a row that keeps only some of its keys.
+    pub(super) fn key_squares(
+        &self,
+        query_idx: usize,
+        range: &Range<usize>,
+        visible: Option<&[f32]>,
+    ) -> f32 {
         let (before, visibility) = (&self.kv.squares_before, self.run.visibility);
+        if let (Some(_), Some(flags)) = (self.math.spec.top_keys, visible) {
+            let kept = range.clone().filter(|key_idx| flags[*key_idx] != 0.0);
+            let norms = kept.map(|key_idx| f64::from(self.kv.norms[key_idx]));
+            return norms.map(|norm| norm * norm).sum::<f64>() as f32;
+        }
         let has_holes = visibility.has_holes(query_idx);
         if !has_holes && before.last().is_some_and(|all| all.is_finite()) {
             return (before[range.end] - before[range.start]) as f32;

@@ -5,6 +5,7 @@ use super::mask::Visibility;
 use super::scale::Scale;
 use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
+use super::top_keys::keep_largest;
 use crate::kernels::simd::{LEAST_SHARED, unit_of};
 
 /// Data shared by all rows of one head.
@@ -77,6 +78,22 @@ impl HeadMath<'_> {
                 self.learned.at(query_idx, key_idx, n_queries, scale)
             }
         }
+    }
+
+    /// One flag per key: whether it is among those with the largest scores, if only these are kept.
+    fn kept_keys(&self, query_idx: usize, products: &[f32]) -> Option<Vec<bool>> {
+        let k = self.spec.top_keys?;
+        let scale = self.scale(query_idx);
+        let score = |key_idx: usize| self.score(query_idx, key_idx, products[key_idx] * scale);
+        let keys = self.visibility.range(query_idx);
+        let visible = keys.filter(|key_idx| self.visibility.is_seen(query_idx, *key_idx));
+        let mut candidates = visible.map(|key_idx| (score(key_idx), key_idx)).collect();
+        keep_largest(&mut candidates, k);
+        let mut kept = vec![false; products.len()];
+        candidates
+            .iter()
+            .for_each(|(_, key_idx)| kept[*key_idx] = true);
+        Some(kept)
     }
 
     /// Whether positions equal indices.
@@ -168,7 +185,11 @@ pub fn finish_row(
     pattern: &mut [f32],
 ) -> RowSummary {
     let range = head.visibility.range(query_idx);
-    let is_visible = |key_idx: usize| head.visibility.is_seen(query_idx, key_idx);
+    let kept = head.kept_keys(query_idx, products);
+    let is_visible = |key_idx: usize| {
+        let is_kept = kept.as_ref().is_none_or(|kept| kept[key_idx]);
+        is_kept && head.visibility.is_seen(query_idx, key_idx)
+    };
     let mut summary = RowSummary {
         q_norm,
         ..RowSummary::empty(head.visibility.is_real_query(query_idx))

@@ -93,6 +93,7 @@ mod tests {
     const OPEN: Mask = Mask {
         causal: false,
         window: None,
+        streaming: None,
     };
 
     fn sampled(n: usize, real: Option<&[bool]>) -> Vec<usize> {

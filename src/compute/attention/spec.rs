@@ -4,9 +4,10 @@ use std::fmt;
 
 use super::bias::{Alibi, Buckets, Relative};
 use super::globals::Globals;
+use super::kv_format::KvFormat;
 use super::rope::RopeSpec;
 use super::scale::Scale;
-use super::window::Window;
+use super::window::{Streaming, Window};
 
 /// The axis over which scores are normalised. `Queries` is a common bug: columns sum to 1, and the future leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +30,19 @@ impl fmt::Display for SoftmaxAxis {
 pub struct Mask {
     pub causal: bool,
     pub window: Option<Window>,
+    /// Keys that a KV cache drops while it streams, besides those that the rest of the mask hides.
+    pub streaming: Option<Streaming>,
 }
 
 impl Mask {
     /// A mask whose window of some width reaches back if it is causal, and to both sides otherwise.
     pub fn with_width(causal: bool, width: Option<usize>) -> Self {
         let window = width.map(|width| Window::of_width(width, causal));
-        Self { causal, window }
+        Self {
+            causal,
+            window,
+            streaming: None,
+        }
     }
 
     /// Whether a query may see keys after it.
@@ -47,7 +54,8 @@ impl Mask {
     pub fn queries_seeing(self, key_idx: usize, n: usize) -> std::ops::Range<usize> {
         let all = self.window.map_or(0..n, |window| window.queries(key_idx));
         let first = if self.causal { key_idx } else { all.start };
-        let end = all.end.min(n);
+        let kept = self.streaming.map_or(0..n, |kept| kept.queries(key_idx));
+        let end = all.end.min(kept.end).min(n);
         first.min(end)..end
     }
 }
@@ -59,8 +67,11 @@ impl fmt::Display for Mask {
         } else {
             "bidirectional"
         })?;
-        match self.window {
-            Some(window) => write!(f, ", {window}"),
+        if let Some(window) = self.window {
+            write!(f, ", {window}")?;
+        }
+        match self.streaming {
+            Some(streaming) => write!(f, ", {streaming}"),
             None => Ok(()),
         }
     }
@@ -126,6 +137,10 @@ pub struct AttentionSpec {
     pub is_cross: bool,
     /// Tokens that see all others and are seen by all others.
     pub globals: Option<Globals>,
+    /// Rounds keys and values as a KV cache does that stores them in this format. Set by what-ifs only.
+    pub cache: Option<KvFormat>,
+    /// Keeps only this many keys per query and head, those with the largest scores. Set by what-ifs only.
+    pub top_keys: Option<usize>,
 }
 
 impl AttentionSpec {
@@ -141,6 +156,7 @@ impl AttentionSpec {
             mask: Mask {
                 causal,
                 window: None,
+                streaming: None,
             },
             no_visible: NoVisible::Zero,
             softcap: None,
@@ -149,6 +165,8 @@ impl AttentionSpec {
             growth: None,
             is_cross: false,
             globals: None,
+            cache: None,
+            top_keys: None,
         }
     }
 
@@ -176,11 +194,24 @@ mod tests {
             Some(Window::Chunk(4)),
             Some(Window::Chunk(widest)),
         ];
-        for (causal, window) in [false, true]
-            .into_iter()
-            .flat_map(|c| windows.map(|w| (c, w)))
-        {
-            let mask = Mask { causal, window };
+        let streams = [
+            None,
+            Some((3, 2)),
+            Some((1, 0)),
+            Some((widest, 1)),
+            Some((2, widest)),
+        ];
+        let streams = streams.map(|kept| kept.map(|(recent, sinks)| Streaming { recent, sinks }));
+        let masks = [false, true].into_iter().flat_map(|causal| {
+            windows.into_iter().flat_map(move |window| {
+                streams.map(move |streaming| Mask {
+                    causal,
+                    window,
+                    streaming,
+                })
+            })
+        });
+        for mask in masks {
             let visibility = Visibility::of_self(mask, n, None);
             for key_idx in 0..n {
                 let counted = (0..n).filter(|q| visibility.sees(*q, key_idx)).count();

@@ -10,12 +10,13 @@ use super::plan::HeadPlan;
 use super::pooled::PooledPart;
 use super::row::{fill_unseen, finish_row};
 use super::row_bias::RowBias;
+use super::scored_row::TopBuffers;
 use super::spec::{NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 use crate::kernels::Tile;
 use crate::kernels::simd::{
     ColumnLogSums, Queries, ScoreSums, add_columns, exp_row, over_queries_row, row_norms,
-    score_row, scores_of, weigh,
+    scores_of, weigh,
 };
 
 /// Some queries of a head to run, and where their results are written.
@@ -52,6 +53,7 @@ struct Scratch {
     row_scores: Vec<f32>,
     /// 1 where a row with holes in its range sees a key.
     seen: Vec<f32>,
+    top: TopBuffers,
     /// One row each, for rows that are not finite.
     products: Vec<f32>,
     pattern: Vec<f32>,
@@ -177,8 +179,7 @@ impl HeadPlan<'_> {
         let row = &mut s.scores[at..at + width];
         let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
         let visible = self.visible(query_idx, &mut s.seen);
-        let knobs = self.knobs(query_idx, bias, visible);
-        let scores = score_row(self.level, row, range.clone(), &knobs);
+        let (scores, visible) = self.scored(row, query_idx, (bias, visible), &mut s.top);
         let is_finite = scores.sum.is_finite() && scores.raw_sum.is_finite();
         if scores.n == 0 {
             row[keys.clone()].fill(0.0);
@@ -209,7 +210,7 @@ impl HeadPlan<'_> {
             s.factors.push(fast.factor());
             s.ends.push(range.end);
             fast.summarise(row[scores.argmax], &mut summary);
-            summary.k_norm_sq_sum = self.key_squares(query_idx, &range);
+            summary.k_norm_sq_sum = self.key_squares(query_idx, &range, visible);
         }
         let factor = s.factors.last().copied().unwrap_or(0.0);
         let row = &s.scores[at..at + width];
@@ -405,8 +406,7 @@ impl HeadPlan<'_> {
                     let row = &mut s.scores[row_idx * width..][..width];
                     let bias = of.bias.row(&of.math, query_idx, &mut s.bias);
                     let visible = of.visible(query_idx, &mut s.seen);
-                    let knobs = of.knobs(query_idx, bias, visible);
-                    score_row(self.level, row, range.clone(), &knobs);
+                    of.scored(row, query_idx, (bias, visible), &mut s.top);
                     row[keys.start..range.start.max(keys.start)].fill(f32::NEG_INFINITY);
                     row[range.end.min(keys.end)..keys.end].fill(f32::NEG_INFINITY);
                 }

@@ -88,6 +88,43 @@ impl Window {
     }
 }
 
+/// The keys that a streaming KV cache keeps: the first and the latest ones (Xiao et al. 2023, arXiv 2309.17453). A query sees
+/// those that were kept when it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streaming {
+    /// Number of latest keys, the query's own included.
+    pub recent: usize,
+    /// Number of first real keys, the attention sinks.
+    pub sinks: usize,
+}
+
+impl Streaming {
+    /// The keys dropped before a query; `first` is the first real key.
+    pub fn dropped(self, query_idx: usize, first: usize) -> Range<usize> {
+        let end = (query_idx + 1).saturating_sub(self.recent);
+        first.saturating_add(self.sinks).min(end)..end
+    }
+
+    /// The queries for which a key is not dropped, where keys are counted from position 0. Queries before the key are among them.
+    pub fn queries(self, key_idx: usize) -> Range<usize> {
+        if key_idx < self.sinks {
+            0..usize::MAX
+        } else {
+            0..key_idx.saturating_add(self.recent)
+        }
+    }
+}
+
+impl fmt::Display for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "streaming: last {} keys and first {}",
+            self.recent, self.sinks
+        )
+    }
+}
+
 /// The chunk of a position; before `first`, chunks continue backwards.
 fn chunk(position_idx: usize, width: usize, first: usize) -> Range<usize> {
     let width = width.max(1);

@@ -8,6 +8,7 @@ pub mod logit_row;
 mod product;
 pub mod recurrent;
 pub mod residual;
+mod rounding;
 pub mod simd;
 pub mod softmax_row;
 mod squares;
@@ -22,6 +23,7 @@ pub use elementwise::{
 };
 pub use few_rows::{FewRows, few_rows};
 pub use product::{Matrix, MatrixMut, Threads, product};
+pub use rounding::NumberFormat;
 pub use squares::sum_of_squares;
 pub use stored::widen_bf16;
 pub use tiles::{Tile, tiles};

@@ -67,6 +67,7 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
             attention.mask = Mask {
                 causal: *causal,
                 window: window.map(|window| window.turned(*causal)),
+                streaming: None,
             };
         }
         Given::Window(width) => attention.mask = Mask::with_width(attention.mask.causal, *width),

@@ -58,6 +58,34 @@ pub fn of_ablation() -> Vec<Column> {
     columns
 }
 
+/// Columns of sensitivity.
+pub fn of_sensitivity() -> Vec<Column> {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        figure(
+            "loss_change",
+            NATS,
+            "mean of −log p of the next token, changed less as it is",
+        ),
+        figure("loss_low", NATS, "lower end of the 99 % bootstrap interval"),
+        figure(
+            "loss_high",
+            NATS,
+            "upper end of the 99 % bootstrap interval",
+        ),
+        figure("kl", NATS, "mean KL(run ‖ changed) of the predictions"),
+        figure("kl_low", NATS, "lower end of the 99 % bootstrap interval"),
+        figure("kl_high", NATS, "upper end of the 99 % bootstrap interval"),
+        figure(
+            "entropy_change",
+            NATS,
+            "mean entropy of the attention there, changed less as it is",
+        ),
+        integer("n_prompts", "prompts that were run"),
+    ]);
+    columns
+}
+
 /// Columns of attribution.
 pub fn of_attribution() -> Vec<Column> {
     let mut columns = PLACE.to_vec();
@@ -239,6 +267,7 @@ pub fn every_column() -> Vec<Column> {
         of_lens(),
         of_rollout(),
         of_retrieval(),
+        of_sensitivity(),
     ];
     all.concat()
 }

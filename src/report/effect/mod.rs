@@ -8,6 +8,6 @@ mod sheet;
 
 pub use rows::{
     Labels, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet, lens_sheet,
-    patching_sheet, retrieval_sheet, rollout_sheet,
+    patching_sheet, retrieval_sheet, rollout_sheet, sensitivity_sheet,
 };
 pub use sheet::{EffectReport, PromptOf, SheetRows};

@@ -3,12 +3,12 @@
 use attnscope_spec::Place;
 use attnscope_studies::effect::{
     Ablation, Attribution, Circuits, Contribution, Estimate, Into, LensRow, Part, PartEffect,
-    Patching, Replaced, Retrieval, Rollout, ShareOf,
+    Patching, PlaceEffect, Replaced, Retrieval, Rollout, Sensitivity, ShareOf,
 };
 
 use super::columns::{
     of_ablation, of_attribution, of_circuits, of_contribution, of_lens, of_patching, of_retrieval,
-    of_rollout,
+    of_rollout, of_sensitivity,
 };
 use super::sheet::SheetRows;
 use crate::table::{Cell, Table};
@@ -88,6 +88,45 @@ pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
         table: Table { columns, rows },
         notes,
         totals: Vec::new(),
+    }
+}
+
+/// What a change does in each place, sorted by the largest change of loss, or of divergence.
+pub fn sensitivity_sheet(found: &Sensitivity, what_ifs: &str) -> SheetRows {
+    let places = found.places.iter().filter(|one| one.n_prompts() > 0);
+    let mut places: Vec<&PlaceEffect> = places.collect();
+    let size = |effect: &PlaceEffect| effect.size().unwrap_or(f64::NEG_INFINITY);
+    places.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    let rows = places.into_iter().map(|effect| {
+        let part = match effect.place.head_idx {
+            Some(_) => "head",
+            None => "layer",
+        };
+        let mut row = place_cells(effect.place, part);
+        row.extend(estimate_cells(effect.loss()));
+        row.extend(estimate_cells(effect.kl()));
+        row.push(Cell::of(effect.entropy()));
+        row.push(Cell::index(Some(effect.n_prompts())));
+        row
+    });
+    let whole = |name, estimate: Option<Estimate>| estimate.map(|found| (name, found.mean));
+    let totals = [
+        whole("loss change of the whole what-if", found.whole.loss()),
+        whole("kl of the whole what-if", found.whole.kl()),
+    ];
+    SheetRows {
+        table: Table {
+            columns: of_sensitivity(),
+            rows: rows.collect(),
+        },
+        notes: vec![
+            format!(
+                "sensitivity: {what_ifs} in one layer or one head at a time, everything else as it is"
+            ),
+            "intervals: 99 % bootstrap over prompts, or over the positions of a single prompt"
+                .to_owned(),
+        ],
+        totals: totals.into_iter().flatten().collect(),
     }
 }
 

@@ -20,7 +20,21 @@ use crate::what_if::{WhatIf, with_what_ifs};
 const FAMILY: &str = "engine";
 
 /// What serving does, as what-ifs.
-const WHAT_IFS: &[&str] = &[];
+const WHAT_IFS: &[&str] = &[
+    "kv=fp8",
+    "kv=fp8_e5m2",
+    "kv=int8",
+    "kv=int4",
+    "kv=bf16",
+    "kv=f16",
+    "weights=bf16",
+    "weights=f16",
+    "weights=fp8",
+    "weights=fp8_channel",
+];
+
+/// Numbers of keys that sparse attention or a streaming cache may keep.
+const KEPT: [usize; 9] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 
 /// Tokens before the first that departs at which its cause may lie.
 const FIRST_REACH: usize = 4;
@@ -33,7 +47,7 @@ pub fn engine_readings(model: &Model, texts: &[Text], first: Option<usize>) -> V
     all.retain(|reading| !foreign.contains(&reading.hypothesis.family));
     all.extend(settings(&known));
     all.extend(moved(&known, first));
-    all.extend(served(model));
+    all.extend(served(&known));
     let declared = Reading::declared();
     let mut distinct: Vec<Reading> = Vec::with_capacity(all.len());
     for reading in all {
@@ -300,13 +314,23 @@ fn moved(known: &Known<'_>, first: Option<usize>) -> Vec<Reading> {
     all
 }
 
-/// What serving does to keys, values and weights, by the same words as `--what-if`.
-fn served(model: &Model) -> Vec<Reading> {
-    let with = |words: &&str| {
-        let what_if = WhatIf::new(words, Vec::new()).ok()?;
-        let spec = with_what_ifs(&model.spec, &[what_if]).ok()?;
+/// What serving does to keys, values, weights and the keys that are kept, by the same words as `--what-if`.
+fn served(known: &Known<'_>) -> Vec<Reading> {
+    let spec = known.spec();
+    let with = |words: String| {
+        let what_if = WhatIf::new(&words, Vec::new()).ok()?;
+        let changed = with_what_ifs(spec, &[what_if]).ok()?;
         let advice = format!("--what-if {words}");
-        Some(Reading::new(FAMILY, *words, advice).with_weights(Arc::new(spec)))
+        Some(Reading::new(FAMILY, words, advice).with_weights(Arc::new(changed)))
     };
-    WHAT_IFS.iter().filter_map(with).collect()
+    let kept = KEPT.into_iter().filter(|n| *n < known.n_longest);
+    let kept = kept.flat_map(|n| {
+        [
+            format!("top_k_keys={n}"),
+            format!("kv_window={n}+sinks:4"),
+            format!("kv_window={}+sinks:4", n - 4),
+        ]
+    });
+    let formats = WHAT_IFS.iter().map(|words| (*words).to_owned());
+    formats.chain(kept).filter_map(with).collect()
 }

@@ -1,20 +1,22 @@
 //! What-ifs: a model with changed settings of attention, everywhere or in one stack, layer or head.
 
 mod order;
+mod serving;
 mod words;
 
 pub use words::{KEYS, WhatIf};
 
-use attnscope_compute::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis};
+use attnscope_compute::attention::{AttentionSpec, KvFormat, Mask, Scale, SoftmaxAxis, Streaming};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::recurrent::{Recurrence, RecurrentDecoderSpec};
 use attnscope_spec::{
     Ablation, CrossSpec, Exceptions, Grid, ModelSpec, NormSource, Place, ProjectionSpec, SelfSpec,
-    Stack, Variant,
+    Stack, Variant, WeightFormat,
 };
 
 use self::order::in_order;
+use self::serving::{check_serving, refuse_serving, round_weights};
 use super::align::AlignSpec;
 
 /// Change of one setting.
@@ -34,13 +36,24 @@ pub enum Change {
     /// Divides scores by this.
     Temperature(f32),
     Softcap(Option<f32>),
+    /// Rounds keys and values as a KV cache does.
+    Cache(KvFormat),
+    /// Hides the keys that a streaming KV cache drops.
+    Streaming(Streaming),
+    /// Keeps this many keys of each row.
+    TopKeys(usize),
+    /// Rounds weights.
+    Weights(WeightFormat),
     /// Replaces a head's output.
     Drop(Ablation),
 }
 
 impl Change {
     fn is_of_mask(self) -> bool {
-        matches!(self, Self::Mask(_) | Self::Window(_) | Self::MaskAsDeclared)
+        matches!(
+            self,
+            Self::Mask(_) | Self::Window(_) | Self::MaskAsDeclared | Self::Streaming(_)
+        )
     }
 }
 
@@ -57,6 +70,7 @@ pub fn with_what_ifs(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec>
         for place in what_if.places() {
             check_place(place, &spec.shape(), what_if)?;
             check_has_mask(spec, place, what_if)?;
+            check_serving(spec, place, what_if)?;
         }
     }
     for (what_if, place) in in_order(what_ifs)? {
@@ -78,6 +92,7 @@ pub fn alignment_with_what_ifs(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<
             if what_if.change.is_of_mask() {
                 return Err(no_mask(what_if));
             }
+            refuse_serving(what_if)?;
         }
     }
     for (what_if, _) in in_order(what_ifs)? {
@@ -138,6 +153,10 @@ fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
 /// Returns a spec with a change at a place.
 pub fn changed(spec: &ModelSpec, place: Place, change: Change) -> ModelSpec {
     let mut spec = spec.clone();
+    if let Change::Weights(format) = change {
+        round_weights(&mut spec, place, format);
+        return spec;
+    }
     for stack in &mut spec.stacks {
         if let Some(Recurrence::Writer(writer)) = stack.recurrence_mut()
             && place.holds(Stack::Cross, 0)
@@ -256,10 +275,28 @@ fn knob(attention: &mut AttentionSpec, change: Change) {
         Change::Softcap(cap) => attention.softcap = cap,
         // Cross-attention has no order between its queries and keys.
         Change::Mask(_) | Change::Window(_) if attention.is_cross => {}
-        Change::Mask(mask) => attention.mask = mask,
-        Change::Window(width) => {
-            attention.mask = Mask::with_width(attention.mask.causal, Some(width));
+        Change::Mask(mask) => {
+            attention.mask = Mask {
+                streaming: attention.mask.streaming,
+                ..mask
+            }
         }
-        Change::MaskAsDeclared | Change::QkNorm(_) | Change::Drop(_) => {}
+        Change::Window(width) => {
+            attention.mask = Mask {
+                streaming: attention.mask.streaming,
+                ..Mask::with_width(attention.mask.causal, Some(width))
+            }
+        }
+        Change::Cache(format) if serving::has_cache(attention) => attention.cache = Some(format),
+        Change::Streaming(kept) if serving::can_stream(attention) => {
+            attention.mask.streaming = Some(kept);
+        }
+        Change::TopKeys(k) => attention.top_keys = Some(k),
+        Change::Cache(_)
+        | Change::Streaming(_)
+        | Change::Weights(_)
+        | Change::MaskAsDeclared
+        | Change::QkNorm(_)
+        | Change::Drop(_) => {}
     }
 }

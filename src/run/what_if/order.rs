@@ -18,6 +18,10 @@ enum Knob {
     Window,
     QkNorm,
     Softcap,
+    Cache,
+    Streaming,
+    TopKeys,
+    Weights,
     Output,
 }
 
@@ -31,16 +35,21 @@ impl Change {
             Self::Window(_) => Knob::Window,
             Self::QkNorm(_) => Knob::QkNorm,
             Self::Softcap(_) => Knob::Softcap,
+            Self::Cache(_) => Knob::Cache,
+            Self::Streaming(_) => Knob::Streaming,
+            Self::TopKeys(_) => Knob::TopKeys,
+            Self::Weights(_) => Knob::Weights,
             Self::Drop(_) => Knob::Output,
         }
     }
 
-    /// Whether it modifies the present value, and so comes after changes that set it.
-    fn is_relative(self) -> bool {
-        matches!(
-            self,
-            Self::ScaleBy(_) | Self::Temperature(_) | Self::Window(_)
-        )
+    /// When it is applied: changes that depend on the declared mask first, those that modify a present value last.
+    fn turn(self) -> usize {
+        match self {
+            Self::Cache(_) | Self::Streaming(_) => 0,
+            Self::ScaleBy(_) | Self::Temperature(_) | Self::Window(_) => 2,
+            _ => 1,
+        }
     }
 
     /// Whether it may be repeated at one place: factors multiply.
@@ -80,7 +89,7 @@ pub(super) fn in_order(what_ifs: &[WhatIf]) -> Result<Vec<(&WhatIf, Place)>> {
         }
     }
     // The sort is stable, and changes with equal keys commute.
-    all.sort_by_key(|(what_if, place)| (what_if.change.is_relative(), narrowness(*place)));
+    all.sort_by_key(|(what_if, place)| (what_if.change.turn(), narrowness(*place)));
     Ok(all)
 }
 
@@ -136,6 +145,14 @@ mod tests {
             ["temperature=2", "temperature=4@L1"],
             ["qk_norm=on", "scale=none"],
             ["drop=zero@L0H1", "temperature=3@L0"],
+            ["kv=int4", "mask=none"],
+            ["kv=fp8@L0", "kv=int8"],
+            ["kv_window=3+sinks:1", "mask=none"],
+            ["kv_window=3+sinks:1", "mask=window:8"],
+            ["kv_window=3@L0H1", "kv_window=9"],
+            ["top_k_keys=3", "top_k_keys=2@L1H0"],
+            ["weights=bf16", "weights=fp8@L1"],
+            ["weights=fp8", "scale=none@L0H2"],
         ] {
             let [first, second] = pair;
             let one = with(&[first, second]).expect("composes");
@@ -171,6 +188,10 @@ mod tests {
             ["qk_norm=on", "qk_norm=off"],
             ["drop=zero@L0H1", "drop=mean@L0H1"],
             ["softmax_axis=keys", "softmax_axis=queries"],
+            ["kv=fp8", "kv=int8"],
+            ["kv_window=3", "kv_window=3+sinks:1"],
+            ["top_k_keys=3@L0", "top_k_keys=4@L0"],
+            ["weights=fp8", "weights=fp8_channel"],
         ] {
             for words in [pair, [pair[1], pair[0]]] {
                 let message = with(&words).expect_err("contradicts").to_string();

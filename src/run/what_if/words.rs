@@ -4,8 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use attnscope_checkpoint::nearest::did_you_mean;
-use attnscope_compute::attention::{KeyDivisor, Mask, OfKeys, Scale, SoftmaxAxis};
-use attnscope_spec::{Ablation, Place, Places};
+use attnscope_compute::attention::{
+    KeyDivisor, KvFormat, Mask, OfKeys, Scale, SoftmaxAxis, Streaming,
+};
+use attnscope_compute::kernels::NumberFormat;
+use attnscope_spec::{Ablation, Place, Places, ScaleOver, WeightFormat};
 
 use super::Change;
 
@@ -40,6 +43,26 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ("temperature", "T", "scores divided by T"),
     ("softcap", "C|off", "scores s become C·tanh(s/C)"),
     (
+        "kv",
+        "fp8|fp8_e4m3|fp8_e5m2|int8|int4|bf16|f16",
+        "keys and values rounded as a KV cache stores them: fp8 with scale 1, int8 and int4 in blocks of 32",
+    ),
+    (
+        "kv_window",
+        "N|N+sinks:S",
+        "a query sees the last N keys and the first S: a streaming KV cache",
+    ),
+    (
+        "top_k_keys",
+        "K",
+        "each query of each head sees only the K keys with its largest scores",
+    ),
+    (
+        "weights",
+        "bf16|f16|fp8|fp8_channel",
+        "weights rounded: all of them to bf16 or f16; maps of layers to fp8, with one scale per matrix or per output",
+    ),
+    (
         "drop",
         "zero|mean",
         "a head's output is replaced by zeros, or by its mean over the prompt's real positions",
@@ -66,6 +89,21 @@ impl WhatIf {
             at,
             words: format!("{}={}", key.trim(), value.trim()),
         })
+    }
+
+    /// The change at one place alone, or at the narrower places within it; `None` if it holds nowhere there.
+    pub fn only_at(&self, place: Place) -> Option<Self> {
+        let (grid, layer_idx) = (place.grid(), place.layer_idx.unwrap_or(0));
+        let here = self.places().into_iter().filter_map(|own| {
+            let is_same_layer = own.holds(grid, layer_idx);
+            match (own.head_idx, place.head_idx) {
+                (Some(own), Some(wanted)) if own != wanted => None,
+                (Some(head_idx), None) => is_same_layer.then(|| place.head(head_idx)),
+                _ => is_same_layer.then_some(place),
+            }
+        });
+        let at: Vec<Place> = here.collect();
+        (!at.is_empty()).then(|| Self { at, ..self.clone() })
     }
 
     /// The change as it was written, in two parts.
@@ -103,6 +141,10 @@ fn change(key: &str, value: &str) -> Result<Change, String> {
         "temperature" => positive(value).map(Change::Temperature),
         "softcap" if value == "off" => Some(Change::Softcap(None)),
         "softcap" => positive(value).map(|cap| Change::Softcap(Some(cap))),
+        "kv" => kv_format(value).map(Change::Cache),
+        "kv_window" => kv_window(value),
+        "top_k_keys" => count(value).map(Change::TopKeys),
+        "weights" => weight_format(value).map(Change::Weights),
         _ => match value {
             "zero" => Some(Change::Drop(Ablation::Zero)),
             "mean" => Some(Change::Drop(Ablation::Mean)),
@@ -147,17 +189,51 @@ fn mask(value: &str) -> Option<Change> {
         Some(Change::Mask(Mask {
             causal,
             window: None,
+            streaming: None,
         }))
     };
     match value {
         "declared" => Some(Change::MaskAsDeclared),
         "none" => plain(false),
         "causal" => plain(true),
-        _ => {
-            let width: usize = value.strip_prefix("window:")?.parse().ok()?;
-            (width > 0).then_some(Change::Window(width))
-        }
+        _ => count(value.strip_prefix("window:")?).map(Change::Window),
     }
+}
+
+fn kv_format(value: &str) -> Option<KvFormat> {
+    Some(match value {
+        "fp8" | "fp8_e4m3" => KvFormat::Number(NumberFormat::E4m3),
+        "fp8_e5m2" => KvFormat::Number(NumberFormat::E5m2),
+        "bf16" => KvFormat::Number(NumberFormat::Bf16),
+        "f16" => KvFormat::Number(NumberFormat::F16),
+        "int8" => KvFormat::Int8,
+        "int4" => KvFormat::Int4,
+        _ => return None,
+    })
+}
+
+fn kv_window(value: &str) -> Option<Change> {
+    let (recent, sinks) = match value.split_once("+sinks:") {
+        Some((recent, sinks)) => (recent, sinks.parse().ok()?),
+        None => (value, 0),
+    };
+    let recent = count(recent)?;
+    Some(Change::Streaming(Streaming { recent, sinks }))
+}
+
+fn weight_format(value: &str) -> Option<WeightFormat> {
+    Some(match value {
+        "bf16" => WeightFormat::Number(NumberFormat::Bf16),
+        "f16" => WeightFormat::Number(NumberFormat::F16),
+        "fp8" => WeightFormat::Fp8(ScaleOver::Map),
+        "fp8_channel" => WeightFormat::Fp8(ScaleOver::Channel),
+        _ => return None,
+    })
+}
+
+/// Parses a number of keys; there is at least one.
+fn count(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|n| *n > 0)
 }
 
 fn on_off(value: &str) -> Option<bool> {
@@ -224,6 +300,14 @@ mod tests {
             "temperature=2",
             "softcap=30",
             "softcap=off",
+            "kv=fp8",
+            "kv=fp8_e5m2@L1",
+            "kv=int4@L0H2",
+            "kv_window=64",
+            "kv_window=1020+sinks:4",
+            "top_k_keys=8@L2",
+            "weights=bf16",
+            "weights=fp8_channel@L1",
             "drop=zero@L1H2",
             "drop=mean@L0",
         ] {
@@ -250,6 +334,14 @@ mod tests {
             "temperature=0",
             "temperature=inf",
             "softcap=-1",
+            "kv=int3",
+            "kv_window=0+sinks:4",
+            "kv_window=4+sinks:",
+            "kv_window=4+sinks:-1",
+            "kv_window=sinks:4",
+            "top_k_keys=0",
+            "top_k_keys=1.5",
+            "weights=int8",
             "drop=half",
             "drop=zero@",
             "drop=zero@L0,,L1",

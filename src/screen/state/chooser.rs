@@ -33,6 +33,16 @@ const CHOICES: &[(&str, &str)] = &[
     ("temperature=0.5", "a harder softmax"),
     ("softcap=30", "scores bounded by 30"),
     ("softcap=off", "scores not bounded"),
+    ("kv=fp8", "keys and values rounded to fp8"),
+    ("kv=int8", "keys and values in blocks of 8-bit integers"),
+    ("kv=int4", "keys and values in blocks of 4-bit integers"),
+    (
+        "kv_window=64+sinks:4",
+        "a streaming KV cache: the last 64 keys and the first 4",
+    ),
+    ("top_k_keys=16", "each query sees its 16 largest scores"),
+    ("weights=bf16", "weights rounded to bf16"),
+    ("weights=fp8", "maps of layers rounded to fp8"),
     ("drop=zero", "the head's output becomes 0"),
     ("drop=mean", "the head's output becomes its mean"),
 ];

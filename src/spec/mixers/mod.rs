@@ -71,6 +71,37 @@ impl TokenMixer {
             .collect()
     }
 
+    /// The mixer's affine maps, mutable.
+    pub fn linears_mut(&mut self) -> Vec<&mut LinearSource> {
+        match self {
+            Self::Convolution(spec) => {
+                vec![&mut spec.b, &mut spec.c, &mut spec.x, &mut spec.o]
+            }
+            Self::SelectiveScan(spec) => {
+                let inner = [&mut spec.narrow_steps, &mut spec.b, &mut spec.c];
+                let inner = inner.map(|(map, _)| map);
+                let outer = [&mut spec.x, &mut spec.gate, &mut spec.steps, &mut spec.o];
+                inner.into_iter().chain(outer).collect()
+            }
+            Self::StateSpace(spec) => {
+                let inner = [&mut spec.b, &mut spec.c, &mut spec.steps];
+                let outer = [&mut spec.gate, &mut spec.x, &mut spec.o];
+                inner.into_iter().chain(outer).collect()
+            }
+            Self::DeltaRule(spec) => {
+                let inner = [&mut spec.strength, &mut spec.steps, &mut spec.gate];
+                let outer = [&mut spec.q, &mut spec.k, &mut spec.v, &mut spec.o];
+                inner.into_iter().chain(outer).collect()
+            }
+            Self::GatedRecurrence(spec) => vec![&mut spec.x, &mut spec.y, &mut spec.o],
+            Self::Lightning(spec) => {
+                let inner = [&mut spec.q, &mut spec.k, &mut spec.v];
+                let outer = [&mut spec.gate, &mut spec.o];
+                inner.into_iter().chain(outer).collect()
+            }
+        }
+    }
+
     /// Number of values cached after `n_tokens` tokens; bounded, however long the text is.
     pub fn n_kept(&self, n_tokens: usize) -> usize {
         let (convolution, n_state) = match self {

@@ -179,7 +179,10 @@ fn vocabulary(model: &Model, pace: &dyn Pace) -> Result<Option<Vec<f32>>> {
             return Err(Error::Cancelled);
         }
         let rows = start..(start + TOKENS_AT_ONCE).min(n_tokens);
-        let embedded = stored.widen_rows(rows.clone())?;
+        let mut embedded = stored.widen_rows(rows.clone())?;
+        if let Some(format) = main.embed.rounded {
+            format.round_all(embedded.to_mut());
+        }
         let unembed = linear_rows_on_host(tensors, &head.unembed, rows.clone(), pace)?;
         let mut unembed = unembed.widened().into_owned();
         fold.fold_into(&mut unembed, d);

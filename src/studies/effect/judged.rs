@@ -121,7 +121,13 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Compares the predictions of changed copies with those of the run. // tall: [copy, position, d_model]
+    /// Whether the run's own predictions are kept, so that copies may be predicted by another head.
+    pub fn keeps_reference(&self) -> bool {
+        self.reference.is_some()
+    }
+
+    /// Compares the predictions of changed copies with those of the run. `model` predicts the copies; without a kept reference it must
+    /// be that of the run. // tall: [copy, position, d_model]
     ///
     /// # Errors
     /// When a tensor contradicts the spec, or the pace stops it.
@@ -143,9 +149,10 @@ impl<'a> Judge<'a> {
             let before = all.len();
             match &self.reference {
                 Some(reference) => {
+                    let head = head_of(model)?;
                     let compared = (&self.wanted, Some(reference));
                     let of = (some, self.real.as_slice());
-                    let rows = rows_of(ops, model, self.head, of, compared, pace)?;
+                    let rows = rows_of(ops, model, head, of, compared, pace)?;
                     let of_copies = rows.chunks(self.real.len().max(1));
                     all.extend(of_copies.map(|rows| moved_of(&self.wanted, &reference.rows, rows)));
                 }

@@ -1,5 +1,5 @@
 //! Effects of a model's parts, beyond where they attend: ablation, patching, attribution, lens, rollout, contribution,
-//! circuits, retrieval.
+//! circuits, retrieval, sensitivity.
 
 mod ablation;
 mod attribution;
@@ -21,6 +21,7 @@ mod patching;
 mod predicted;
 mod retrieval;
 mod rollout;
+mod sensitivity;
 mod shares;
 mod together;
 mod variant;
@@ -39,6 +40,7 @@ pub use patching::{Pair, Patched, Patching, PatchingStep};
 pub use predicted::Predicted;
 pub use retrieval::{Retrieval, RetrievalHead, retrieval};
 pub use rollout::{Rollout, rollout, rollout_recorded};
+pub use sensitivity::{PlaceEffect, Sensitivity};
 pub use shares::{Attribution, Share, ShareOf};
 pub use together::bytes_of_copies;
 pub use variant::{Part, n_parts};

@@ -14,7 +14,7 @@ use attnscope_spec::{Model, Stack, StackSpec};
 
 use super::capture::{Base, sequence_of};
 use super::logit_rows::MOST_KEPT;
-use super::variant::{Edits, Part, Variant};
+use super::variant::{Edits, Instead, Part, Variant};
 
 /// Most residual rows that run through the layers together, unless a single copy has more.
 const MOST_ROWS: usize = 8192;
@@ -60,15 +60,19 @@ pub struct Together<'a, O: Ops> {
 impl<O: Ops> Together<'_, O> {
     /// Groups of consecutive variants that run together: variants of one stack, as many as fit in memory.
     pub fn rounds(&self, variants: &[Variant]) -> Vec<Range<usize>> {
+        let homes: Vec<Stack> = variants.iter().map(Variant::home).collect();
+        self.rounds_of(&homes)
+    }
+
+    /// Groups of consecutive variants whose layers are in these stacks.
+    pub fn rounds_of(&self, homes: &[Stack]) -> Vec<Range<usize>> {
         let n = self.model.spec.stacks.iter();
         let n = n.map(|stack| sequence_of(self.input, stack.stack).len());
         let most = (MOST_ROWS / n.max().unwrap_or(1).max(1)).max(1);
         let mut rounds: Vec<Range<usize>> = Vec::new();
-        for (idx, variant) in variants.iter().enumerate() {
+        for (idx, home) in homes.iter().enumerate() {
             match rounds.last_mut() {
-                Some(round)
-                    if round.len() < most && variants[round.start].home() == variant.home() =>
-                {
+                Some(round) if round.len() < most && homes[round.start] == *home => {
                     round.end = idx + 1;
                 }
                 _ => rounds.push(idx..idx + 1),
@@ -132,6 +136,17 @@ impl<O: Ops> Together<'_, O> {
                     fresh,
                     &mut scratch,
                 )?;
+            }
+            if is_home {
+                // Changes behind the last layer replace its output.
+                let behind = variants
+                    .iter()
+                    .filter(|one| one.layer_idx >= stack.n_layers());
+                for variant in behind {
+                    if let Instead::Rows(rows) = &variant.instead {
+                        tall.extend_from_slice(rows);
+                    }
+                }
             }
         }
         Ok(tall)

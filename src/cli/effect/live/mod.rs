@@ -25,6 +25,7 @@ pub fn run(args: &Args, target: &LiveTarget) -> Result<()> {
         By::Lens => "unembeds the residual of every layer",
         By::Patching => "replaces values inside the model",
         By::Retrieval => "runs a checkpoint on random tokens",
+        By::Sensitivity => "runs single layers by another spec",
     };
     bail!(
         "{target}: --by {} {needs}; a live model has --by ablation and rollout, and {MAKES}",

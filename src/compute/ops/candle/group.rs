@@ -181,8 +181,10 @@ impl<'a> Group<'a> {
 
     /// Number of keys that a query sees.
     pub fn n_visible(&self, query_idx: usize) -> usize {
-        let range = self.run.visibility.range(query_idx);
-        self.n_real_before[range.end] - self.n_real_before[range.start]
+        let visibility = self.run.visibility;
+        let before = &self.n_real_before;
+        let n_real = |keys: Range<usize>| before[keys.end] - before[keys.start];
+        n_real(visibility.range(query_idx)) - n_real(visibility.hole(query_idx))
     }
 
     /// Σ ‖k‖² over the keys that a query sees.
@@ -193,10 +195,12 @@ impl<'a> Group<'a> {
             &self.k_norm_sq_before[kv_head_idx],
         );
         if before.last().is_some_and(|sum| sum.is_finite()) {
-            return (before[range.end] - before[range.start]) as f32;
+            let hole = self.run.visibility.hole(query_idx);
+            let sum = |keys: Range<usize>| before[keys.end] - before[keys.start];
+            return (sum(range) - sum(hole)) as f32;
         }
         // A NaN before the range would remain in a difference of prefix sums.
-        let seen = range.filter(|key_idx| self.run.visibility.is_real_key(*key_idx));
+        let seen = range.filter(|key_idx| self.run.visibility.sees(query_idx, *key_idx));
         let squares = seen.map(|key_idx| f64::from(self.k_norms[kv_head_idx][key_idx]).powi(2));
         squares.sum::<f64>() as f32
     }

@@ -38,6 +38,13 @@ impl Block {
         let mut seen = key_idx
             .broadcast_ge(&start)?
             .mul(&key_idx.broadcast_lt(&end)?)?; // [row, key]
+        if visibility.mask().streaming.is_some() {
+            let start = column(&|query_idx| visibility.hole(query_idx).start as f32)?;
+            let end = column(&|query_idx| visibility.hole(query_idx).end as f32)?;
+            let is_before = key_idx.broadcast_lt(&start)?;
+            let is_kept = is_before.add(&key_idx.broadcast_ge(&end)?)?;
+            seen = seen.mul(&is_kept)?;
+        }
         if let Some(real) = visibility.real_keys() {
             let real: Vec<u8> = real.iter().map(|real| u8::from(*real)).collect();
             let real = Tensor::from_vec(real, (1, n_keys), device)?;

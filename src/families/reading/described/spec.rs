@@ -191,6 +191,7 @@ impl Reads<'_> {
             mask: Mask {
                 causal: of.causal,
                 window,
+                streaming: None,
             },
             softcap: of.softcap,
             bias: match of.computed {

@@ -1,0 +1,211 @@
+//! Weights rounded to a narrower format, as engines do that serve a model. Set by what-ifs, never by a checkpoint.
+
+use std::fmt;
+
+use attnscope_compute::kernels::NumberFormat;
+
+use super::block::{BlockSpec, Mixer};
+use super::feed_forward::{FeedForward, MlpSpec};
+use super::head::HeadSpec;
+use super::projection::ProjectionSpec;
+use super::source::{LinearSource, NormSource};
+use super::stack::StackSpec;
+
+/// The format that weights are rounded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightFormat {
+    /// Maps, norms and tables, value by value.
+    Number(NumberFormat),
+    /// Maps of layers alone, as fp8 (e4m3) times a scale: the largest absolute value over 448.
+    Fp8(ScaleOver),
+}
+
+/// The weights that share one scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScaleOver {
+    /// A stored matrix; it may hold several maps.
+    Map,
+    /// The weights of one output.
+    Channel,
+}
+
+impl WeightFormat {
+    /// The format of single values; `None` if values are scaled.
+    pub fn number(self) -> Option<NumberFormat> {
+        match self {
+            Self::Number(format) => Some(format),
+            Self::Fp8(_) => None,
+        }
+    }
+
+    fn map(self, linear: &mut LinearSource) {
+        linear.rounded = Some(self);
+    }
+
+    fn maps<'a>(self, linears: impl IntoIterator<Item = &'a mut LinearSource>) {
+        linears.into_iter().for_each(|linear| self.map(linear));
+    }
+
+    /// Rounds maps that engines leave alone when they scale the maps of layers.
+    fn spared<'a>(self, linears: impl IntoIterator<Item = &'a mut LinearSource>) {
+        if self.number().is_some() {
+            self.maps(linears);
+        }
+    }
+
+    fn norms<'a>(self, norms: impl IntoIterator<Item = &'a mut NormSource>) {
+        if let Some(format) = self.number() {
+            norms
+                .into_iter()
+                .for_each(|norm| norm.rounded = Some(format));
+        }
+    }
+
+    fn projections(self, spec: &mut ProjectionSpec) {
+        self.maps([&mut spec.q, &mut spec.k, &mut spec.v, &mut spec.o]);
+        self.maps(&mut spec.gate);
+        let norms = [&mut spec.q_norm, &mut spec.k_norm, &mut spec.v_norm];
+        self.norms(norms.into_iter().flatten());
+        if let Some(latent) = &mut spec.latent {
+            self.maps([&mut latent.kv, &mut latent.shared_key]);
+            self.norms([&mut latent.kv_norm]);
+            if let Some((map, norm)) = &mut latent.q {
+                self.map(map);
+                self.norms([norm]);
+            }
+        }
+        if let Some(relative) = &mut spec.relative {
+            self.maps(
+                [&mut relative.key, &mut relative.query]
+                    .into_iter()
+                    .flatten(),
+            );
+            self.norms(&mut relative.norm);
+        }
+        if let Some(global) = &mut spec.global {
+            self.maps([&mut global.q, &mut global.k, &mut global.v]);
+        }
+    }
+
+    fn mlp(self, mlp: &mut MlpSpec) {
+        self.maps([&mut mlp.up, &mut mlp.down]);
+        self.maps(&mut mlp.gate);
+    }
+
+    fn feed_forward(self, feed_forward: &mut FeedForward) {
+        match feed_forward {
+            FeedForward::Dense(mlp) => self.mlp(mlp),
+            FeedForward::Experts(spec) => {
+                spec.experts.iter_mut().for_each(|expert| self.mlp(expert));
+                self.spared([&mut spec.router]);
+                if let Some((shared, gate)) = &mut spec.shared {
+                    self.mlp(shared);
+                    self.spared(gate);
+                }
+                self.maps(spec.latent.iter_mut().flatten());
+                if let Some(apart) = &mut spec.apart {
+                    let norms = [&mut apart.router, &mut apart.into];
+                    self.norms(norms);
+                    self.norms([&mut apart.out, &mut apart.shared_out]);
+                }
+            }
+            FeedForward::None => {}
+        }
+    }
+}
+
+impl BlockSpec {
+    /// Rounds the block's maps, and for a format of single values its norms.
+    pub fn round_weights(&mut self, format: WeightFormat) {
+        match &mut self.mixer {
+            Mixer::Attention(own) => {
+                format.projections(&mut own.projections);
+                for variant in &mut own.exceptions.variants {
+                    format.projections(&mut variant.projections);
+                }
+            }
+            Mixer::Other(mixer) => format.maps(mixer.linears_mut()),
+            Mixer::None => {}
+        }
+        if let Some(mixer) = &mut self.parallel_mixer {
+            format.maps(mixer.linears_mut());
+        }
+        if let Some(cross) = &mut self.cross {
+            format.projections(&mut cross.projections);
+            for variant in &mut cross.exceptions.variants {
+                format.projections(&mut variant.projections);
+            }
+            let norms = [&mut cross.pre, &mut cross.out, &mut cross.post];
+            format.norms(norms.into_iter().flatten());
+        }
+        format.feed_forward(&mut self.feed_forward);
+        if let Some(narrow) = &mut self.narrow {
+            format.maps([&mut narrow.into, &mut narrow.out]);
+            format.norms([&mut narrow.norm]);
+        }
+        if let Some(branch) = &mut self.by_token {
+            format.maps([&mut branch.gate, &mut branch.context, &mut branch.out]);
+            format.norms([&mut branch.context_norm, &mut branch.out_norm]);
+        }
+        let streams = self.row.as_mut().and_then(|row| row.streams.as_mut());
+        if let Some(streams) = streams {
+            let maps = [
+                &mut streams.router,
+                &mut streams.predict,
+                &mut streams.correct,
+            ];
+            format.spared(maps);
+            format.norms([&mut streams.router_norm]);
+        }
+        let norms = [
+            &mut self.attn_pre,
+            &mut self.attn_out,
+            &mut self.attn_post,
+            &mut self.mlp_pre,
+            &mut self.mlp_out,
+            &mut self.mlp_post,
+        ];
+        format.norms(norms.into_iter().flatten());
+    }
+}
+
+impl StackSpec {
+    /// Rounds what stands before and behind the blocks, where the format is one of single values.
+    pub fn round_ends(&mut self, format: WeightFormat) {
+        self.embed.rounded = format.number().or(self.embed.rounded);
+        format.spared(&mut self.embed.projection);
+        format.norms(&mut self.embed.norm);
+        format.norms(&mut self.final_norm);
+        let rows = self.rows.as_mut();
+        if let Some(maps) = rows.and_then(|rows| rows.streams.as_mut()) {
+            format.spared(maps.first.iter_mut().chain(&mut maps.last));
+        }
+    }
+}
+
+impl HeadSpec {
+    /// Rounds the head, where the format is one of single values.
+    pub fn round_weights(&mut self, format: WeightFormat) {
+        format.spared([&mut self.unembed]);
+        format.spared(&mut self.second);
+        if let Some(transform) = &mut self.transform {
+            format.spared([&mut transform.dense]);
+            format.norms(&mut transform.norm);
+        }
+        if let Some(pooling) = &mut self.pooling {
+            format.spared([&mut pooling.q, &mut pooling.k, &mut pooling.v]);
+            format.spared([&mut pooling.o, &mut pooling.up]);
+            format.norms([&mut pooling.norm]);
+        }
+    }
+}
+
+impl fmt::Display for WeightFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(format) => format.fmt(f),
+            Self::Fp8(ScaleOver::Map) => f.write_str("fp8"),
+            Self::Fp8(ScaleOver::Channel) => f.write_str("fp8_channel"),
+        }
+    }
+}
