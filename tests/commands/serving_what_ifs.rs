@@ -140,6 +140,39 @@ fn what_has_nothing_to_change_is_refused_in_one_line() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.contains(problem), "{words:?}: {said}");
     }
+    // A recurrent network has no blocks, and an alignment neither cache nor layers.
+    let recurrent = fixture("seq2seq/scaled");
+    let [queries, keys] = ["en", "de"].map(|name| fixture(&format!("alignment/{name}.npz")));
+    let words_of = |table: &str| table.replace(".npz", ".json");
+    let (of_queries, of_keys) = (words_of(&queries), words_of(&keys));
+    let report = ["report", &recurrent, "--tokens", "5,9,2"];
+    let align = [
+        "align",
+        "--queries",
+        &queries,
+        "--queries-vocab",
+        &of_queries,
+        "--keys",
+        &keys,
+        "--keys-vocab",
+        &of_keys,
+        "--query-text",
+        "she bought",
+        "--key-text",
+        "sie kauft",
+    ];
+    for (words, what_if, problem) in [
+        (&report[..], "kv=fp8", "no KV cache is kept here"),
+        (&report, "weights=bf16", "maps of a recurrent network"),
+        (&align, "kv=fp8", "an alignment has no KV cache"),
+        (&align, "weights=fp8", "an alignment has no weights"),
+        (&align, "kv_window=2", "cross-attention has no mask"),
+    ] {
+        let output = attnscope(&[words, &["--what-if", what_if]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(problem), "{words:?}: {said}");
+    }
     let checkpoint = fixture("oracle/gpt2/model");
     let mut words = vec!["effect", &checkpoint, "--by", "sensitivity"];
     words.extend(tokens);
