@@ -74,6 +74,8 @@ const PLANTED: &[(&str, &str, usize)] = &[
     ("llama.window_bf16", "a window of 32 keys", 33),
     ("llama.no_mask", "no causal mask", 1),
     ("llama.apart", "documents that do not see each other", 33),
+    ("llama.kv_fp8", "kv=fp8", 1),
+    ("llama.kv_bf16", "kv=bf16", 2),
     ("llama.no_scale", "no scale", 2),
     ("llama.odd_scale", "scores multiplied by 0.78", 2),
     ("gemma2.no_window", "no window", 21),
