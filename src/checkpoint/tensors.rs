@@ -252,6 +252,57 @@ impl Tensors {
         true
     }
 
+    /// Adds tensors one behind the other along the last axis; returns false if their shapes differ in another axis.
+    pub(super) fn join_columns(&mut self, parts: Vec<TensorInfo>, new_name: &str) -> bool {
+        let Some(first) = parts.first().cloned() else {
+            return false;
+        };
+        if parts.len() == 1 {
+            self.index.insert(new_name.to_owned(), first);
+            return true;
+        }
+        let leading = |info: &TensorInfo| info.shape.split_last().map(|(_, rest)| rest.to_vec());
+        let are_alike = parts.iter().all(|part| leading(part) == leading(&first));
+        let Some(axis) = first.shape.len().checked_sub(1).filter(|_| are_alike) else {
+            return false;
+        };
+        let mut shape = first.shape.clone();
+        shape[axis] = parts.iter().map(|part| part.shape[axis]).sum();
+        let info = TensorInfo {
+            shape,
+            strides: None,
+            stored: Stored::AsIs,
+            scales: None,
+            made: Some(Arc::new(ComputedTensor::Joined(Joined::along(axis, parts)))),
+            ..first
+        };
+        self.index.insert(new_name.to_owned(), info);
+        true
+    }
+
+    /// Takes over the tensors of other files, each name behind a prefix. Tensors that are computed from others are left out.
+    ///
+    /// # Errors
+    /// Names the tensor when the name is taken.
+    pub(super) fn take(&mut self, other: Self, prefix: &str) -> Result<()> {
+        let n_before = self.files.len();
+        self.files.extend(other.files);
+        let stored = other.index.into_iter();
+        for (name, info) in stored.filter(|(_, info)| info.made.is_none() && info.scales.is_none())
+        {
+            let (name, file_idx) = (format!("{prefix}{name}"), info.file_idx + n_before);
+            let info = TensorInfo { file_idx, ..info };
+            if self.index.insert(name.clone(), info).is_some() {
+                return Err(Error::tensor(
+                    self.file_of(&name),
+                    &name,
+                    "stands in two files",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a tensor of some rows of another; returns false if these rows are not contiguous in the file.
     pub fn cut_rows(&mut self, name: &str, new_name: &str, rows: Range<usize>) -> bool {
         let Some(info) = self.index.get(name) else {

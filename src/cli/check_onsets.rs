@@ -9,9 +9,11 @@ use anyhow::Result;
 use attnscope_checks::{Check, Finding, Thresholds};
 use attnscope_compute::error::Error;
 use attnscope_history::{
-    Found, History, Judge, LINES, Line, LossReader, Origin, Reading, Scope, Update, training_in,
+    Found, History, Judge, LINES, Line, LossReader, Origin, Reading, Scope, Update,
 };
 use attnscope_report::TargetVerdict;
+
+use super::targets::training_in;
 
 /// A training among the targets: its last step, which is judged, and the earlier steps in order.
 #[derive(Debug, Clone)]

@@ -7,12 +7,13 @@ use attnscope_checkpoint::{DOCUMENT, other_directory, read_whole};
 use attnscope_compute::error::Error;
 use attnscope_history::cache::{Cache, directory};
 use attnscope_history::log::is_monitor_log;
-use attnscope_history::{Found, History, Origin, Reading, Sources, list, training_in};
+use attnscope_history::{Found, History, Origin, Reading, Sources, list};
 use attnscope_report::ModelRecord;
 use attnscope_run::Options;
 
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
+use super::targets::training_in;
 use super::{PromptArgs, RunArgs, WhatIfArgs, names};
 
 /// Only statistics are needed.

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use attnscope_checkpoint::captured::Captured;
 use attnscope_checkpoint::open_regular;
 use attnscope_checks::{Check, Probes, Thresholds};
 use attnscope_compare::Recording;
@@ -127,7 +126,7 @@ pub fn recorded_of(
             target.display()
         );
     }
-    let captured = Captured::open(target)?;
+    let captured = attnscope_run::open_trace(target)?;
     let trace = read_trace(&captured, &args.declared(asked.0))?;
     Ok(Some((Recorded::new(captured, &trace), trace)))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use attnscope_compute::error::Error;
 use attnscope_history::log::is_monitor_log;
-use attnscope_history::{Following, RereadQueue, Sources, is_checkpoint, training_in};
+use attnscope_history::{Following, RereadQueue, Sources, is_checkpoint};
 use attnscope_prompt::Request;
 use attnscope_screen::{
     HistoryReader, HistoryView, InitialState, Remembered, Setup, Steps, Training,
@@ -16,6 +16,7 @@ use attnscope_worker::{PromptOrigin, UsualPrompt};
 
 use super::history_reading::{Asked, history_of, read, sources_of};
 use super::prompts::InputsArgs;
+use super::targets::training_in;
 use super::{PromptArgs, RunArgs, WhatIfArgs, settings};
 
 /// Returns the training at some targets; `None` if they are one checkpoint, a trace, or nothing.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use attnscope_history::{directly_in, is_checkpoint};
+use attnscope_history::{Found, directly_in, is_checkpoint};
 use attnscope_live::LiveTarget;
 use attnscope_prompt::{Source, is_picture, is_sound};
 use attnscope_report::record::natural;
@@ -126,7 +126,7 @@ impl Targets {
     pub fn with_steps(mut self) -> Result<Self> {
         let mut targets = Vec::new();
         for target in self.targets {
-            let inside = if target.is_dir() {
+            let inside = if target.is_dir() && !attnscope_run::is_dump(&target) {
                 directly_in(&target)?
             } else {
                 Vec::new()
@@ -182,9 +182,22 @@ pub(super) fn source_of(argument: &str) -> Source {
     }
 }
 
+/// Returns the checkpoints of the training in a directory; `None` if it is one checkpoint, or a dump, whose files end as weights do.
+///
+/// # Errors
+/// When the directory cannot be listed, or holds several trainings.
+pub(super) fn training_in(
+    directory: &Path,
+) -> attnscope_compute::error::Result<Option<Vec<Found>>> {
+    if attnscope_run::is_dump(directory) {
+        return Ok(None);
+    }
+    attnscope_history::training_in(directory)
+}
+
 /// Returns the checkpoints in a directory that is not one itself; `None` for anything else.
 fn checkpoints_in(directory: &Path) -> Result<Option<Vec<PathBuf>>> {
-    if !directory.is_dir() || is_checkpoint(directory) {
+    if !directory.is_dir() || is_checkpoint(directory) || attnscope_run::is_dump(directory) {
         return Ok(None);
     }
     let inside: Vec<PathBuf> = directly_in(directory)?

@@ -49,6 +49,9 @@ pub(super) fn explained(
     let Some(recorded) = of.recording.values(place, form)? else {
         return Ok(None);
     };
+    if of.recording.slack(place, form)?.is_some() {
+        return Ok(None);
+    }
     let knob = inferred_knob::rotation(attention, &sequence.positions, values, &recorded);
     Ok(knob.map(|knob| of.turned(knob)))
 }

@@ -1,5 +1,7 @@
 //! A model paired with a recording: which side is which, and which hooks both have.
 
+use std::borrow::Cow;
+
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_spec::{Model, Stack};
@@ -7,7 +9,7 @@ use attnscope_spec::{Model, Stack};
 use super::comparison::Side;
 use super::gap::{Axes, HookGap};
 use super::knobs::KnobDifference;
-use super::recording::{Form, Recording};
+use super::recording::{Form, Recording, told_apart};
 
 /// A model paired with the recording that it is compared with.
 #[derive(Clone, Copy)]
@@ -106,9 +108,13 @@ impl ModelAndRecording<'_> {
             width,
         };
         let place = (Some(stack), Some(layer_idx), hook);
-        let Some(recorded) = self.recording.values(place, form)? else {
+        let Some(mut recorded) = self.recording.values(place, form)? else {
             return Ok(None);
         };
+        let mut values = Cow::Borrowed(values);
+        if let Some(slack) = self.recording.slack(place, form)? {
+            told_apart(values.to_mut(), &mut recorded, &slack);
+        }
         let (queries, keys) = self.sequences(stack);
         let (axes, sequence) = if is_of_keys {
             (Axes::Keys, keys)
@@ -116,7 +122,7 @@ impl ModelAndRecording<'_> {
             (Axes::Queries, queries)
         };
         let is_real = |idx: usize| sequence.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
-        let both = self.ordered(values, &recorded);
+        let both = self.ordered(&values, &recorded);
         Ok(Some(HookGap::of_vectors(
             axes, n_heads, both, width, &is_real,
         )))

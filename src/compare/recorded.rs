@@ -1,5 +1,6 @@
 //! Compares a model with a recording: every recorded hook, and every differing layer in isolation on its recorded input.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -24,7 +25,7 @@ use super::noise::{Noise, routes};
 use super::predictions::{RowScan, predictions};
 use super::recorded_alone::alone;
 use super::recorded_cells::{CellRows, cells_of};
-use super::recording::{Form, Recording};
+use super::recording::{Form, Recording, told_apart};
 use super::recordings::recordings;
 
 /// Observer that reports progress.
@@ -271,9 +272,10 @@ fn after<O: Ops>(
         Some(head) => {
             attnscope_forward::pool_hidden(ops, model, head, sequence, &mut hidden)?;
             let d_vocab = head.unembed.n_out();
-            let Some(recorded) = of.recording.values(place, width_of(d_vocab))? else {
+            let Some(mut recorded) = of.recording.values(place, width_of(d_vocab))? else {
                 return Ok(());
             };
+            let slack = of.recording.slack(place, width_of(d_vocab))?;
             let has_loss = model.spec.is_causal_lm;
             let target = |i: usize| sequence.tokens.get(i + 1).map(|token| *token as usize);
             let mut rows: Vec<RowScan> = (0..n)
@@ -283,7 +285,12 @@ fn after<O: Ops>(
                 let width = range.len();
                 for (idx, (row, mine)) in rows.iter_mut().zip(logits.chunks(width)).enumerate() {
                     let at = idx * d_vocab + range.start;
-                    let (a, b) = of.ordered(mine, &recorded[at..at + width]);
+                    let recorded = &mut recorded[at..at + width];
+                    let mut mine = Cow::Borrowed(mine);
+                    if let Some(slack) = &slack {
+                        told_apart(mine.to_mut(), recorded, &slack[at..at + width]);
+                    }
+                    let (a, b) = of.ordered(&mine, recorded);
                     if is_real(idx) {
                         row.add(idx, &range, [a, b]);
                     }
@@ -291,7 +298,10 @@ fn after<O: Ops>(
                 Ok(())
             };
             attnscope_forward::logits_in_chunks(ops, model, head, &hidden, n, pace, add)?;
-            ran.predictions = Some(predictions(&rows, has_loss, &is_real));
+            // Logits with gaps are no predictions.
+            ran.predictions = slack
+                .is_none()
+                .then(|| predictions(&rows, has_loss, &is_real));
             RowScan::gap_of(&rows)
         }
     };

@@ -72,8 +72,12 @@ pub(super) fn alone<O: Ops>(
         width,
     };
     let read = |layer_idx: usize, hook| {
-        of.recording
-            .values((Some(stack.stack), Some(layer_idx), hook), form)
+        let place = (Some(stack.stack), Some(layer_idx), hook);
+        // A layer cannot run on rows with gaps.
+        if of.recording.slack(place, form)?.is_some() {
+            return Ok(None);
+        }
+        of.recording.values(place, form)
     };
     let mut input = read(layer_idx, Hook::ResidPre)?;
     if input.is_none()

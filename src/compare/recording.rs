@@ -7,10 +7,10 @@ use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured, holds};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
-use attnscope_run::Randomness;
 use attnscope_run::captured::{
     Axes, Layer, Layout, MASKED, Name, coarsest_dtype, real_tokens, stated_axes, token_ids,
 };
+use attnscope_run::{Randomness, about_dump, is_dump, open_trace};
 use attnscope_spec::Stack;
 
 use super::floors::Precision;
@@ -30,13 +30,13 @@ pub struct Recording {
 
 /// Whether a path contains recorded hooks.
 pub fn is_recording(path: &Path) -> bool {
-    holds(path, |name| place_of(name).is_some())
+    is_dump(path) || holds(path, |name| place_of(name).is_some())
 }
 
 /// Returns the place of an array by its name: a hook of a numbered layer, or an output of the model.
 fn place_of(name: &str) -> Option<HookPlace> {
     match name {
-        "logits" | "last_hidden_state" => Some((None, None, Hook::Logits)),
+        "logits" | "unembed.hook_out" | "last_hidden_state" => Some((None, None, Hook::Logits)),
         "encoder.last_hidden_state" | "encoder_last_hidden_state" => {
             Some((Some(Stack::Encoder), None, Hook::Logits))
         }
@@ -73,7 +73,7 @@ impl Recording {
     /// # Errors
     /// When the file cannot be read, or has no hooks.
     pub fn open(path: &Path) -> Result<Self> {
-        let captured = Captured::open(path)?;
+        let captured = open_trace(path)?;
         let names = captured.names().into_iter();
         let names = names.filter_map(|name| Some((place_of(name)?, name.to_owned())));
         let names: BTreeMap<HookPlace, String> = names.collect();
@@ -92,6 +92,11 @@ impl Recording {
     /// Returns the recording's name.
     pub fn name(&self) -> &str {
         &self.captured.name
+    }
+
+    /// Returns which dump of an engine it is, and which hooks it has; `None` for a trace.
+    pub fn about(&self) -> Option<&str> {
+        about_dump(&self.captured)
     }
 
     /// Returns the recorded sources of randomness, such as dropout.
@@ -168,6 +173,19 @@ impl Recording {
         })
     }
 
+    /// Returns how far each value of a hook may lie from what was computed, in the order of a run; `None` if all are exact.
+    ///
+    /// # Errors
+    /// When the machine has too little memory for them.
+    pub(super) fn slack(&self, place: HookPlace, form: Form) -> Result<Option<Vec<f32>>> {
+        let Some(name) = self.names.get(&self.meant(place)) else {
+            return Ok(None);
+        };
+        let slack = self.captured.slack(name)?;
+        let axes = self.axes(place.2, name);
+        Ok(slack.and_then(|slack| arranged(slack, form, axes)))
+    }
+
     /// Returns the values of a hook in the order of a run; `None` if it was not recorded.
     ///
     /// # Errors
@@ -222,6 +240,18 @@ fn precision(captured: &Captured, names: &BTreeMap<HookPlace, String>) -> Result
         Some(dtype @ (Dtype::F16 | Dtype::Bf16)) => dtype,
         _ => coarsest_dtype(&captured.array(name)?.values),
     }))
+}
+
+/// Makes values alike where a recording cannot tell them apart: 0 on both sides where nothing was written, so that they count
+/// neither as a difference nor in the size of the values, and those of `mine` where the difference is within the slack.
+pub(super) fn told_apart(mine: &mut [f32], recorded: &mut [f32], slack: &[f32]) {
+    for ((mine, recorded), slack) in mine.iter_mut().zip(recorded).zip(slack) {
+        if *slack == f32::INFINITY {
+            (*mine, *recorded) = (0.0, 0.0);
+        } else if (*mine - *recorded).abs() <= *slack {
+            *recorded = *mine;
+        }
+    }
 }
 
 /// Tokens of a recording.
@@ -285,6 +315,17 @@ fn arranged(array: Array, form: Form, axes: Axes) -> Option<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_compared_as_far_as_they_were_written() {
+        let (mut mine, mut recorded) = ([1.0, 2.0, 3.0, f32::NAN], [1.04, 2.06, 0.0, 5.0]);
+        told_apart(&mut mine, &mut recorded, &[0.05, 0.05, f32::INFINITY, 0.05]);
+        assert_eq!(
+            (mine[..3].to_vec(), recorded),
+            (vec![1.0, 2.0, 0.0], [1.0, 2.06, 0.0, 5.0])
+        );
+        assert!(mine[3].is_nan());
+    }
 
     #[test]
     fn heads_are_rearranged_from_every_recorded_layout() {

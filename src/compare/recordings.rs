@@ -8,7 +8,7 @@ use super::floors::Floors;
 use super::gap::{Axes, HookGap};
 use super::lockstep::{HeadSums, HookSums, Ran};
 use super::noise::Noise;
-use super::recording::{Form, HookPlace, Recording};
+use super::recording::{Form, HookPlace, Recording, told_apart};
 use super::rows::{Keeping, Rows};
 
 /// Sort key of a hook's place in the order of execution.
@@ -39,9 +39,15 @@ pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Resul
         let Some(form) = a.form(place) else {
             continue;
         };
-        let (Some(of_a), Some(of_b)) = (a.values(place, form)?, b.values(place, form)?) else {
+        let (Some(mut of_a), Some(mut of_b)) = (a.values(place, form)?, b.values(place, form)?)
+        else {
             continue;
         };
+        for side in [a, b] {
+            if let Some(slack) = side.slack(place, form)? {
+                told_apart(&mut of_a, &mut of_b, &slack);
+            }
+        }
         let gap = match form {
             Form::Vectors { n_heads, width, .. } => {
                 let is_of_keys = matches!(hook, Hook::K | Hook::V | Hook::RotK);

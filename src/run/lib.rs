@@ -48,8 +48,9 @@ pub use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place, 
 pub use boundaries::{Covering, boundaries, covering};
 pub use budget::Budget;
 pub use captured::{
-    ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, captured_head, is_captured,
-    is_probe, judge_captured, judge_trace, read_trace, real_tokens,
+    ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, about_dump, captured_head,
+    is_captured, is_dump, is_probe, judge_captured, judge_trace, open as open_trace, read_trace,
+    real_tokens,
 };
 pub use crossings::{Crossing, crossings, probed};
 pub use edited::{Earlier, Shared};

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Device;
 use attnscope_prompt::{Request, Source};
@@ -25,7 +24,7 @@ impl Runner {
                 "a probe holds what moved, and no attention to show: attnscope check judges it";
             return Err(Error::file(path, problem));
         }
-        let captured = Captured::open(path)?;
+        let captured = attnscope_run::open_trace(path)?;
         let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
         let recorded = Arc::new(Recorded::new(captured, &trace));
         let subject = Subject::Trace(recorded.clone());

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use attnscope_checkpoint::Opening;
-use attnscope_checkpoint::captured::Captured;
 use attnscope_compare::{CompareOptions, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
@@ -200,7 +199,7 @@ impl Runner {
         if is_probe(path) {
             return Err(Error::file(path, "a probe holds no attention to compare"));
         }
-        let captured = Captured::open(path)?;
+        let captured = attnscope_run::open_trace(path)?;
         let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
         let recorded = Arc::new(Recorded::new(captured, &trace));
         let is_renumbered = |(own, shown): (&Arc<_>, &Arc<_>)| {

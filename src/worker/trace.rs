@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use attnscope_checkpoint::Opening;
-use attnscope_checkpoint::captured::Captured;
 use attnscope_compute::error::Result;
 use attnscope_prompt::{Request, Source, Target};
 use attnscope_run::{Declared, Recorded, is_probe};
@@ -22,7 +21,7 @@ pub fn recorded_prompt(opening: &Opening, usual: Request) -> Result<Option<Reque
     let Some(path) = trace_of(opening).filter(|path| !is_probe(path)) else {
         return Ok(None);
     };
-    let captured = Captured::open(path)?;
+    let captured = attnscope_run::open_trace(path)?;
     let trace = attnscope_run::read_trace(&captured, &Declared::default())?;
     if trace.tokens.is_empty() {
         return Ok(None);

@@ -10,6 +10,7 @@ mod chat_templates;
 mod damaged_bytes;
 mod dcp;
 mod described_files;
+mod dumps;
 mod gguf_configs;
 mod gguf_damage;
 mod gguf_files;

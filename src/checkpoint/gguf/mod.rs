@@ -30,7 +30,7 @@ pub(super) use files::file_at;
 pub use files::is_gguf;
 pub use vocabulary::{Vocabulary, Words};
 
-use self::architectures::Architecture;
+use self::architectures::{Architecture, Quirk};
 use self::facts::Facts;
 use self::files::projector_remark;
 use self::header::Header;
@@ -50,6 +50,13 @@ pub struct Gguf {
     pub vocabulary: Option<Vocabulary>,
     /// Remarks on settings that the converter omitted and on other files beside this one.
     pub remarks: Vec<String>,
+}
+
+/// Whether files of an architecture pair neighbouring dimensions of queries and keys where transformers pairs halves; `None` if the
+/// architecture is unknown.
+pub fn alternates_halves(architecture: &str) -> Option<bool> {
+    let found = Architecture::named(architecture)?;
+    Some(found.has(Quirk::HalvesAlternate))
 }
 
 /// Lists the readable architectures by their name in files, with the `model_type` of each if it differs from the name.

@@ -1,5 +1,6 @@
 //! PyTorch checkpoints (`.bin`, `.pt`, `.pth`) in both layouts of `torch.save`, read without running any pickle code.
 
+mod arrays;
 mod distributed;
 mod globals;
 mod json;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 
+pub use self::arrays::{SavedArrays, open_arrays};
 pub(super) use self::distributed::{DIVISIONS, put_together};
 pub use self::distributed::{METADATA, lacking, open as open_distributed, saved_step};
 use self::globals::Scope;

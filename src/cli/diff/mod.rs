@@ -95,10 +95,11 @@ impl Kind {
     fn of(path: &Path) -> Self {
         if is_logprobs(path) {
             Self::LogProbs
+        } else if is_recording(path) {
+            // A tree of a debugger's dump ends as tables do.
+            Self::Recording
         } else if tables::is_table(path) {
             Self::Table
-        } else if is_recording(path) {
-            Self::Recording
         } else {
             Self::Checkpoint
         }

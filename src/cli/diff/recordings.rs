@@ -31,9 +31,15 @@ pub(super) fn both(args: &Args) -> Result<Compared> {
             [a.name().to_owned(), b.name().to_owned()],
             [&args.a, &args.b],
         ),
-        notes: Vec::new(),
+        notes: [&a, &b].into_iter().filter_map(about).collect(),
         refused: None,
     })
+}
+
+/// What was read of a dump.
+fn about(recording: &Recording) -> Option<String> {
+    let about = recording.about()?;
+    Some(format!("{}: {about}", recording.name()))
 }
 
 /// Compares a checkpoint with a recording, on the recorded tokens.
@@ -75,7 +81,7 @@ pub(super) fn model_and_recording(args: &Args, model_is: Side) -> Result<Compare
         Side::A => [model.checkpoint.name.clone(), recording.name().to_owned()],
         Side::B => [recording.name().to_owned(), model.checkpoint.name.clone()],
     };
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = about(&recording).into_iter().collect();
     if args.what_if.is_set() {
         notes.push(format!("what if: {}", args.what_if.words().join(", ")));
     }

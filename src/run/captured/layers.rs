@@ -10,7 +10,7 @@ use attnscope_compute::attention::{
     AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, ScaledHead, ScoreScale,
     Vectors, Visibility,
 };
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::residual::shape_of;
 use attnscope_forward::Hook;
 use attnscope_spec::{Place, Stack};
@@ -21,6 +21,7 @@ use super::arrays::{
     hide_masked, tolerance_of,
 };
 use super::declared::{Declared, Stated, token_ids};
+use super::dialects::{about, is_judged};
 use super::heads::Heads;
 use super::layout::Axes;
 use super::mask_lengths::MaskLengths;
@@ -37,7 +38,8 @@ const SCALE_REST: f64 = 1e-3;
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
     for stored in captured.names() {
-        if let Some(Name { stack, layer, hook }) = attention_name(stored) {
+        let name = attention_name(stored).filter(|name| is_judged(captured, name.hook));
+        if let Some(Name { stack, layer, hook }) = name {
             all.entry((stack, layer))
                 .or_default()
                 .insert(hook, stored.to_owned());
@@ -118,6 +120,12 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         trace.layers.push(Arc::new(found.report));
     }
     if trace.layers.is_empty() {
+        if let Some(dump) = about(captured) {
+            let problem = format!(
+                "{dump}, and no pattern that could be judged: compare it with its checkpoint, attnscope diff CHECKPOINT DUMP"
+            );
+            return Err(Error::file(&captured.path, problem));
+        }
         return Err(captured.at(
             "blocks.0.attn.pattern",
             "missing: the file holds no pattern, scores or queries with keys",

@@ -3,6 +3,7 @@
 mod arrays;
 mod calls;
 mod declared;
+mod dialects;
 mod head;
 mod heads;
 mod hearing;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 pub use arrays::{MASKED, coarsest_dtype};
 pub use declared::{Declared, Mask as DeclaredMask, real_tokens, stated_axes, token_ids};
+pub use dialects::{about as about_dump, is_dump, open};
 pub use head::captured_head;
 pub use heads::Heads;
 pub use layout::{Axes, Layout};
@@ -77,10 +79,10 @@ pub fn is_probe(path: &Path) -> bool {
     holds(path, probe::is_part) && path.extension().is_none_or(|ending| ending != "npz")
 }
 
-/// Whether a path holds captured attention or a probe: a safetensors file with a matching array name, or an `.npz`.
+/// Whether a path holds captured attention or a probe: a file with a matching array name, an `.npz`, or a dump of an engine.
 pub fn is_captured(path: &Path) -> bool {
     let is_known = |name: &str| attention_name(name).is_some() || probe::is_part(name);
-    holds(path, is_known) || own_names::states_attention(path)
+    is_dump(path) || holds(path, is_known) || own_names::states_attention(path)
 }
 
 /// Parses a name of what a trace is judged by; `None` for the hooks that are only compared.
@@ -103,7 +105,7 @@ pub fn judge_captured(
     thresholds: &Thresholds,
     wants: &dyn Fn(&Check) -> bool,
 ) -> Result<(Vec<(&'static Check, Verdict)>, String)> {
-    let captured = Captured::open(path)?;
+    let captured = open(path)?;
     if captured.names().into_iter().any(probe::is_part) {
         let probes = probe::read(&captured)?;
         let evidence = Evidence {
@@ -118,6 +120,7 @@ pub fn judge_captured(
     }
     let trace = read_trace(&captured, declared)?;
     let mut about = match &trace.source {
+        _ if let Some(dump) = about_dump(&captured) => format!("{dump}; {}", trace.mask_origin),
         Some(source) => format!("a trace of {source}; {}", trace.mask_origin),
         None => format!("a trace; {}", trace.mask_origin),
     };

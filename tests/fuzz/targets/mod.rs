@@ -6,6 +6,7 @@ mod configs;
 mod documents;
 mod histories;
 mod homegrown;
+mod logprobs;
 mod losses;
 mod processors;
 mod records;
@@ -37,6 +38,7 @@ pub static TARGETS: &[Target] = &[
     vocabularies::TOKENIZER_JSON,
     vocabularies::VOCABULARY,
     tables::TRACES,
+    tables::DUMPS,
     vocabularies::SENTENCE_PIECE,
     homegrown::HOMEGROWN,
     checkpoints::GGUF,
@@ -54,6 +56,7 @@ pub static TARGETS: &[Target] = &[
     histories::SCREENS,
     losses::FILES,
     losses::RECORDS,
+    logprobs::LOGPROBS,
     documents::PICTURES,
     documents::PROMPTS,
     documents::BASELINES,

@@ -6,7 +6,7 @@ use attnscope_checkpoint::embeddings::Table;
 use attnscope_checks::Thresholds;
 use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_run::align::Alignment;
-use attnscope_run::{Declared, judge_captured};
+use attnscope_run::{Declared, judge_captured, open_trace};
 use serde_json::json;
 use testing::checkpoint_copy::{Weights, put_together, take_apart};
 use testing::embedding_files::{Stored, npy, npz, pickle, tensors};
@@ -199,4 +199,52 @@ pub const TRACES: Target = Target {
         "__metadata__",
     ],
     read: judged,
+};
+
+/// The names and shapes of a dump's hooks, as everything else asks for them.
+fn opened(path: &Path) -> Result<(), String> {
+    let captured = open_trace(path).map_err(|e| e.to_string())?;
+    let names = captured.names();
+    names.iter().for_each(|name| drop(captured.shape(name)));
+    Ok(())
+}
+
+pub const DUMPS: Target = Target {
+    name: "dumps",
+    n_quick: 3_000,
+    seeds: || {
+        let file = |name: &str| {
+            let path = testing::root().join("fixtures/dumps").join(name);
+            std::fs::read(path).expect("a fixture")
+        };
+        let mut printed = file("llama_cpp.txt");
+        printed.truncate(12 << 10);
+        vec![
+            Seed::ending(Kind::Lines, "txt", printed),
+            Seed::ending(Kind::Zip, "pt", file("modules.pt")),
+            Seed::named(
+                Kind::Zip,
+                "Pass00000.pt",
+                file("sglang/TP0_PP0_Rank0_pid4000/Pass00000.pt"),
+            ),
+        ]
+    },
+    tokens: &[
+        "common_debug_cb_eval: Qcur-0 = (f32) ROPE(x{1, 1, 1, 1}, }) = {12, 4, 10, 1}\n",
+        "ggml_debug:",
+        " = {4294967296, 4294967296, 1, 1}",
+        "{0, 0, 0, 0}",
+        "...,",
+        "[",
+        "]",
+        "nan",
+        "-inf",
+        "general.architecture = llama",
+        "l_out-18446744073709551615",
+        "kqv_out-0",
+        "model.layers.1.self_attn.k_proj",
+        "model.layers.18446744073709551615.mlp",
+        "forward_batch_info.seq_lens",
+    ],
+    read: opened,
 };

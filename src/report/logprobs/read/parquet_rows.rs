@@ -11,6 +11,9 @@ use parquet::record::{Field, Row};
 
 use super::tree::Tree;
 
+/// Most values of a file.
+const MOST_VALUES: usize = 1 << 25;
+
 /// Reads all rows of a file; `wants` says which columns are of interest.
 ///
 /// # Errors
@@ -29,9 +32,18 @@ pub(super) fn records(path: &Path, wants: &dyn Fn(&str) -> bool) -> Result<Vec<T
                 format!("expected at most {DOCUMENT} bytes, found {n_bytes}"),
             ));
         }
-        let mut records = Vec::new();
+        let (mut records, mut n_values) = (Vec::new(), 0);
         for row in reader.get_row_iter(None).map_err(damaged)? {
-            records.push(of_row(&row.map_err(damaged)?, wants));
+            let record = of_row(&row.map_err(damaged)?, wants);
+            n_values += record.n_values();
+            // A few bytes of a column can stand for any number of equal values.
+            if n_values > MOST_VALUES {
+                return Err(Error::file(
+                    path,
+                    format!("expected at most {MOST_VALUES} values, found more"),
+                ));
+            }
+            records.push(record);
         }
         Ok(records)
     };

@@ -85,6 +85,21 @@ impl Tree {
             .is_some_and(|list| !list.is_empty() && list.iter().all(|value| value.list().is_some()))
     }
 
+    /// Number of values in it.
+    pub fn n_values(&self) -> usize {
+        match self {
+            Self::List(list) => list.iter().map(Self::n_values).sum::<usize>() + 1,
+            Self::Object(entries) => {
+                entries
+                    .iter()
+                    .map(|(_, value)| value.n_values())
+                    .sum::<usize>()
+                    + 1
+            }
+            _ => 1,
+        }
+    }
+
     /// Reads JSON, with the NaN and infinities that Python's `json` writes.
     ///
     /// # Errors

@@ -1,4 +1,9 @@
-//! Captured arrays, such as recorded attention: safetensors with metadata, or NumPy's `.npz`. Arrays are read one at a time.
+//! Captured arrays, such as recorded attention: safetensors with metadata, NumPy's `.npz`, what `torch.save` wrote, or several
+//! such files. Arrays are read one at a time.
+
+mod holding;
+mod made;
+mod printed;
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -11,9 +16,14 @@ use super::Dtype;
 use super::data_file::{DataFile, Reader};
 use super::inflation::too_large;
 use super::npy::Npy;
-use super::safetensors::{open_file, open_with_metadata};
+use super::pytorch::open_arrays;
+use super::safetensors::open_with_metadata;
 use super::tensors::Tensors;
 use crate::machine::{mebibytes, too_much};
+
+pub use self::holding::{holds, names_in, states};
+pub use self::made::Part;
+pub use self::printed::Printed;
 
 /// Limit on the elements of an array: more is not an attention pattern.
 const MOST_ELEMENTS: u64 = 1 << 31;
@@ -35,6 +45,8 @@ pub struct Captured {
     /// Strings that the file stores beside the arrays.
     pub metadata: BTreeMap<String, String>,
     source: Source,
+    /// Arrays of which some values were printed.
+    printed: BTreeMap<String, Printed>,
 }
 
 #[derive(Debug)]
@@ -53,6 +65,9 @@ impl Captured {
             let file = DataFile::open(path)?;
             let members = members(&file)?;
             (BTreeMap::new(), Source::Zipped(file, members))
+        } else if is_torch(path) {
+            let arrays = open_arrays(path)?;
+            (arrays.texts, Source::Tensors(arrays.tensors))
         } else {
             let (tensors, strings) = open_with_metadata(path)?;
             (strings, Source::Tensors(tensors))
@@ -62,6 +77,7 @@ impl Captured {
             name: stem.to_string_lossy().into_owned(),
             metadata,
             source,
+            printed: BTreeMap::new(),
         })
     }
 
@@ -84,13 +100,21 @@ impl Captured {
 
     /// Lists the names of all arrays, in order.
     pub fn names(&self) -> Vec<&str> {
-        match &self.source {
+        let mut names: Vec<&str> = match &self.source {
             Source::Tensors(tensors) => tensors.iter().map(|(name, _)| name).collect(),
             Source::Zipped(_, members) => members.keys().map(String::as_str).collect(),
+        };
+        if !self.printed.is_empty() {
+            names.extend(self.printed.keys().map(String::as_str));
+            names.sort_unstable();
         }
+        names
     }
 
     pub fn contains(&self, name: &str) -> bool {
+        if self.printed.contains_key(name) {
+            return true;
+        }
         match &self.source {
             Source::Tensors(tensors) => tensors.contains(name),
             Source::Zipped(_, members) => members.contains_key(name),
@@ -110,6 +134,9 @@ impl Captured {
     /// # Errors
     /// When it is missing, or is not an array of floats.
     pub fn array(&self, name: &str) -> Result<Array> {
+        if let Some(printed) = self.printed.get(name) {
+            return self.dense(name, printed, 0.0, |value| value);
+        }
         match &self.source {
             Source::Tensors(tensors) => {
                 let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
@@ -132,6 +159,9 @@ impl Captured {
 
     /// Returns the shape of an array; `None` if it is missing or cannot be read.
     pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        if let Some(printed) = self.printed.get(name) {
+            return Some(printed.shape.clone());
+        }
         match &self.source {
             Source::Tensors(tensors) => tensors.info(name).map(|info| info.shape.clone()),
             Source::Zipped(file, members) => {
@@ -273,6 +303,12 @@ fn is_npz(path: &Path) -> bool {
         .is_some_and(|ending| ending.eq_ignore_ascii_case("npz"))
 }
 
+/// Whether `torch.save` writes files of this extension.
+fn is_torch(path: &Path) -> bool {
+    let is_known = |ending: &std::ffi::OsStr| ending == "pt" || ending == "pth";
+    path.extension().is_some_and(is_known)
+}
+
 fn archive(file: &DataFile) -> Result<ZipArchive<BufReader<Reader>>> {
     ZipArchive::new(BufReader::new(file.reader()?))
         .map_err(|e| Error::file(file.path(), format!("is not a .npz archive ({e})")))
@@ -286,52 +322,6 @@ fn members(file: &DataFile) -> Result<BTreeMap<String, String>> {
         Some((name.to_owned(), member.to_string()))
     });
     Ok(names.collect())
-}
-
-/// Endings of the names of weights in common frameworks.
-const WEIGHTS: [&str; 8] = [
-    "weight",
-    "bias",
-    "kernel",
-    "embedding",
-    "gamma",
-    "beta",
-    ".W_E",
-    ".W_Q",
-];
-
-/// Whether a path may hold captured arrays, i.e. any name that `is_captured` accepts. An archive also qualifies if it has no name
-/// of a weight.
-pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
-    if !path.is_file() {
-        return false;
-    }
-    if is_npz(path) {
-        // A read error is reported when the file is opened as a trace.
-        let names = DataFile::open(path).and_then(|file| members(&file));
-        return names.map_or(true, |names| {
-            let is_weight = |name: &String| WEIGHTS.iter().any(|end| name.ends_with(end));
-            names.keys().any(|name| is_captured(name)) || !names.keys().any(is_weight)
-        });
-    }
-    let is_safetensors = path
-        .extension()
-        .is_some_and(|ending| ending == "safetensors");
-    // A read error is reported when the file is opened as weights.
-    is_safetensors
-        && open_file(path).is_ok_and(|tensors| tensors.iter().any(|(name, _)| is_captured(name)))
-}
-
-/// Whether the metadata of a safetensors file has a key that `is_stated` accepts.
-pub fn states(path: &Path, is_stated: impl Fn(&str) -> bool) -> bool {
-    let is_safetensors = path
-        .extension()
-        .is_some_and(|ending| ending == "safetensors");
-    // A read error is reported when the file is opened as weights.
-    is_safetensors
-        && path.is_file()
-        && open_with_metadata(path)
-            .is_ok_and(|(_, metadata)| metadata.keys().any(|key| is_stated(key)))
 }
 
 #[cfg(test)]
