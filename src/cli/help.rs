@@ -23,7 +23,7 @@ const GROUPS: &[Group] = &[
     ),
     (
         "Compare",
-        &["diff", "verify"],
+        &["diff", "logprobs", "serve-check", "verify"],
         "where two models, ports or engines part, and why",
     ),
     (
@@ -105,6 +105,14 @@ const EXAMPLES: &[(&str, &str)] = &[
         "attnscope verify runs/step-400 \"the king took a quiet story\" --device candle",
     ),
     ("diff", "attnscope diff runs/step-400 port.safetensors"),
+    (
+        "logprobs",
+        "attnscope logprobs runs/step-400 --inputs prompts.jsonl --output mine.jsonl",
+    ),
+    (
+        "serve-check",
+        "attnscope serve-check http://localhost:8000 --checkpoint runs/step-400 --inputs prompts.jsonl",
+    ),
     (
         "plot",
         "attnscope plot runs/step-400 \"the king\" --panel head --layer 1 --head 5 --output head.svg",

@@ -48,7 +48,6 @@ mod quality_pairs;
 mod refusal;
 mod report;
 mod schema;
-#[cfg(feature = "hub")]
 mod serve_check;
 mod session;
 mod settings;
@@ -141,7 +140,6 @@ enum Command {
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Logprobs(logprobs::Args),
     /// Ask a running OpenAI-compatible server for log-probabilities, and judge them by its checkpoint; exits with 1 when it departs
-    #[cfg(feature = "hub")]
     #[command(after_help = SERVE_EXIT)]
     ServeCheck(Box<serve_check::Args>),
     /// Open one of the systems that come with the program, or print its figures
@@ -226,7 +224,6 @@ Exit codes:
   2  they could not be read or cannot be run side by side, or one side alone holds a NaN";
 
 /// Help for the exit code of `serve-check`.
-#[cfg(feature = "hub")]
 const SERVE_EXIT: &str = "\
 Exit codes:
   0  the server's log-probabilities are those of the checkpoint within rounding
@@ -296,7 +293,6 @@ impl Cli {
             Some(Command::Cache(args)) => cache::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
             Some(Command::Logprobs(args)) => logprobs::run(&args)?,
-            #[cfg(feature = "hub")]
             Some(Command::ServeCheck(args)) => return serve_check::run(&args),
             Some(Command::Verify(args)) => return verify::run(&args),
             Some(Command::Diff(args)) => return diff::run(&args),

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "hub")]
 use ureq::Agent;
 
 /// Time for connecting.
+#[cfg(feature = "hub")]
 const CONNECT: Duration = Duration::from_secs(10);
 /// Most bytes of an answer.
+#[cfg(feature = "hub")]
 const LONGEST: u64 = 256 << 20;
 /// Most characters of a refusal that are shown.
+#[cfg(feature = "hub")]
 const SHOWN: usize = 300;
 
 /// Why there is no answer.
@@ -24,6 +28,7 @@ pub enum NoAnswer {
 ///
 /// # Errors
 /// When the server cannot be reached in time, refuses, or answers with more than 256 MiB.
+#[cfg(feature = "hub")]
 pub fn ask(
     url: &str,
     body: &serde_json::Value,
@@ -57,4 +62,20 @@ pub fn ask(
         return Err(NoAnswer::Refused(status, words));
     }
     text.map_err(failed)
+}
+
+/// Says that this program asks no servers.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "hub"))]
+pub fn ask(
+    _: &str,
+    _: &serde_json::Value,
+    _: Option<&str>,
+    _: Duration,
+) -> Result<String, NoAnswer> {
+    Err(NoAnswer::Failed(
+        "this program was built without the feature hub".to_owned(),
+    ))
 }

@@ -1,6 +1,5 @@
 //! System services: settings, signals, downloads from the hub, questions to a server.
 
-#[cfg(feature = "hub")]
 pub mod ask;
 pub mod config;
 #[cfg(feature = "hub")]

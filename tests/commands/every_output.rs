@@ -39,6 +39,16 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "lab variance --match hard,soft --similarity rbf --d 8 --keys 5 --rows 3",
         "a.svg",
     ),
+    (
+        "logprobs",
+        "logprobs @oracle/gpt2/model --tokens 5,9,2",
+        "a.jsonl",
+    ),
+    (
+        "serve-check",
+        "serve-check http://127.0.0.1:9 --checkpoint @oracle/gpt2/model --tokens 5,9,2",
+        "a.txt",
+    ),
     ("merge", "merge @none", "a.csv"),
     ("plot", "plot @oracle/gpt2/model --tokens 5,9,2", "a.svg"),
     (
