@@ -198,7 +198,7 @@ impl Listed {
                     if let (Some(at), Some(n)) =
                         (self.at.get_mut(self.depth), self.shape.get(self.depth))
                     {
-                        *at = n.saturating_sub(*at);
+                        *at = (*at).max(n.saturating_sub(*at));
                     }
                 }
                 word => {
@@ -472,9 +472,10 @@ mod tests {
     #[test]
     fn brackets_and_numbers_beyond_the_shape_are_left_out() {
         let mut listed = Listed::new([1, 1, 1, 2]);
-        listed.line("]]]] [[[[[[ 1.0 2.0 3.0 [ 4.0");
-        listed.line("]]]]]] 9.0 [ [ [ 5.0 6.0 7.0 ... 8.0");
+        listed.line("[[[ 5.0 6.0 7.0 ... 8.0 ] [ 9.0 ]]] [[[ 1.0");
         assert_eq!(listed.values, [(0, 5.0), (1, 6.0)]);
+        listed.line("]]]]]]]] 1.0 [[[[[[[[ 2.0");
+        assert_eq!(listed.values.len(), 2);
     }
 
     #[test]
