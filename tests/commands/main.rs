@@ -40,6 +40,7 @@ mod library_layouts;
 mod live_effect;
 mod live_targets;
 mod logged_losses;
+mod logprob_forms;
 mod man_command;
 mod manual;
 mod narrow_pages;

@@ -130,6 +130,10 @@ const COMMANDS: &[(&str, &str)] = &[
         "diff",
         "diff @formats/gguf/llama-f32.gguf @formats/gguf/llama-q8_0.gguf --tokens 5,9,2 --format json",
     ),
+    (
+        "diff-logprobs",
+        "diff @logprobs/llama.same_bf16.jsonl @logprobs/llama.window.jsonl --reference @logprobs/llama --format json",
+    ),
     // One of two checkpoints that can be read, and one that cannot: the others are missing.
     ("batch-unit", "batch"),
     ("merge", "batch merged"),

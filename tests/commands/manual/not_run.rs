@@ -56,6 +56,11 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     ("docs/cluster.md", "sbatch ", "needs Slurm"),
     (
+        "docs/logprobs.md",
+        "attnscope serve-check ",
+        "needs a server; tests/commands/serve_check.rs has one",
+    ),
+    (
         "docs/cluster.md",
         "python -m attnscope.ray ",
         "needs a Ray cluster; tests/python/test_ray.py starts one where ray is installed",

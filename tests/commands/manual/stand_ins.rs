@@ -28,6 +28,8 @@ const CHECKPOINTS: &[&str] = &[
     "runs/step-10",
     "runs/step-20",
 ];
+/// A row of a rollout: what the engine and what the trainer said.
+const ROLLOUT: &str = "{\"prompts\": [1, 2], \"responses\": [3, 4], \"rollout_log_probs\": [-3.1, -3.2], \"old_log_probs\": [-3.0, -3.3]}\n";
 /// Directories that a person's home has.
 const PLACES: &[&str] = &[
     ".home/.config/fish/completions",
@@ -119,6 +121,15 @@ pub fn fill(directory: &Path) {
         ("prompts.jsonl", prompt),
         ("ci.jsonl", prompt),
         ("mine.toml", thresholds),
+        (
+            "trainer.jsonl",
+            "{\"ids\": [1, 2, 3, 4], \"logprobs\": [null, -3.1, -3.2, -3.3]}\n",
+        ),
+        (
+            "engine.jsonl",
+            "{\"ids\": [1, 2, 3, 4], \"logprobs\": [null, -3.1, -3.0, -3.3]}\n",
+        ),
+        ("rollout.jsonl", ROLLOUT),
     ] {
         std::fs::write(directory.join(name), text).expect("writes");
     }
