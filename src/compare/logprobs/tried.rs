@@ -6,7 +6,7 @@
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_run::readings::{DIALS, Dial, Text, engine_readings, layers_of, losses, with_second};
-use attnscope_run::{Reading, end_tokens};
+use attnscope_run::{Budget, Reading, end_tokens};
 
 use super::between::gap;
 use super::causes::NEAR;
@@ -15,12 +15,20 @@ use super::scored::LogProbs;
 use super::side::{Pair, SideJudgement};
 use super::transformed::Transformed;
 
-/// Most tokens on which all readings run, and most on which the best do.
+/// Most and fewest tokens on which all readings run, and most on which the best do.
 const FIRST_TOKENS: usize = 512;
+const FEWEST_TOKENS: usize = 32;
 const MOST_TOKENS: usize = 8192;
 
-/// Tokens behind the first that departs on which readings are judged at least.
+/// Tokens behind the first that departs on which readings are judged at most.
 const BEHIND_FIRST: usize = 192;
+
+/// What a search may cost: half for all readings, half for the best of them. A departure far into a text costs more, since readings have to
+/// come to it.
+const BUDGET: Budget = Budget::of_seconds(60.0);
+
+/// About as many readings as a model has.
+const USUAL_FIELD: usize = 150;
 
 /// Readings that go on to all texts.
 const N_BEST: usize = 8;
@@ -101,13 +109,25 @@ impl<O: Ops> Referee<'_, O> {
         told: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<Tried>> {
         let first = judged.first.as_ref().map(|first| first.position);
+        let affordable = |n_readings: usize| {
+            let of_token = self.model.spec.n_multiplications().max(1) as u64;
+            let n = BUDGET.multiplications() / 2 / (of_token * n_readings as u64);
+            usize::try_from(n).unwrap_or(usize::MAX)
+        };
+        let n_first = affordable(USUAL_FIELD).clamp(FEWEST_TOKENS, FIRST_TOKENS);
+        let n_last = affordable(N_BEST).clamp(n_first, MOST_TOKENS);
         let worst = self.texts(
             table,
             pairs,
-            FIRST_TOKENS.max(first.unwrap_or(0) + BEHIND_FIRST),
+            n_first.max(first.unwrap_or(0) + BEHIND_FIRST.min(n_first)),
             true,
         );
-        let all_texts = self.texts(table, pairs, MOST_TOKENS, false);
+        let all_texts = self.texts(
+            table,
+            pairs,
+            n_last.max(first.unwrap_or(0) + BEHIND_FIRST.min(n_first)),
+            false,
+        );
         let of_worst: Vec<Text> = worst.iter().map(|one| one.text.clone()).collect();
         let field = engine_readings(self.model, &of_worst, first);
         told(0, field.len());
