@@ -5,7 +5,7 @@ use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
 use attnscope_report::{FullWriter, LogProbRow, LogProbTable, Output};
-use attnscope_run::{Options, Progress, TokenLogProb, input_of, predicts_tokens, token_logprobs};
+use attnscope_run::{Options, Progress, TokenLogProb, input_of, needs_next_tokens, token_logprobs};
 use clap::ValueEnum;
 
 use super::live_target;
@@ -60,12 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
     let prompt = args.positional.with(&args.prompt)?;
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
-    if let Some(why) = predicts_tokens(&opened.model) {
-        bail!(
-            "{}: expected a model that predicts the next token: {why}",
-            args.checkpoint.display()
-        );
-    }
+    needs_next_tokens(&opened.model)?;
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
     if args.full && output.file().is_none() {
         bail!(

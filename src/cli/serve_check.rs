@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use attnscope_compare::logprobs::{IdsApart, LogProbs, ScoredPrompt, ScoredToken, Telling, apart};
+use attnscope_compare::logprobs::{
+    IdsApart, LogProbs, ScoredPrompt, ScoredToken, Telling, apart, can_judge,
+};
 use attnscope_prompt::PromptForm;
 use attnscope_report::{LogProbDifference, Output, printable, read_logprobs_text};
-use attnscope_run::{Options, input_of, predicts_tokens};
+use attnscope_run::{Options, input_of};
 use attnscope_system::ask::{NoAnswer, ask};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::diff::logprobs::{judged, resolve};
+use super::diff::logprobs::judged;
 use super::progress::{Task, note};
 use super::prompts::InputsArgs;
 use super::session::Session;
@@ -86,18 +88,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let prompt = args.positional.with(&args.prompt)?;
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
-    if let Some(why) = predicts_tokens(&opened.model) {
-        bail!(
-            "{}: expected a model that predicts the next token: {why}",
-            args.checkpoint.display()
-        );
-    }
-    if opened.model.spec.is_encoder_decoder() {
-        bail!(
-            "{}: expected a decoder alone: a server's answer has no source for an encoder",
-            args.checkpoint.display()
-        );
-    }
+    can_judge(&opened.model)?;
     let output = Output::open_or_replace(&args.output, args.run.force)?;
     let answers_to = args.answers.as_deref();
     let answers_to = answers_to
@@ -294,7 +285,7 @@ fn with_ids(
             prompts: vec![prompt.clone()],
             ..LogProbs::default()
         };
-        resolve(&mut table, Path::new(&args.url), prompt_form)?;
+        table.identify(Path::new(&args.url), prompt_form)?;
         *prompt = table.prompts.remove(0);
     }
     let token = |id: &u32| ScoredToken {
@@ -304,6 +295,7 @@ fn with_ids(
     let sent = ScoredPrompt {
         name: prompt.name.clone(),
         tokens: sent.iter().map(token).collect(),
+        lacks_context: false,
     };
     let n = sent.tokens.len().min(prompt.tokens.len());
     let is_beginning = prompt.tokens[..n]

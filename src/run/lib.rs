@@ -64,7 +64,7 @@ pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use live::{
     LiveRun, Told, judge_live, live_changes, live_request, probe_live, record_live, unprobed,
 };
-pub use logprobs::{Distributions, TokenLogProb, predicts_tokens, token_logprobs};
+pub use logprobs::{Distributions, TokenLogProb, needs_next_tokens, token_logprobs};
 pub use memory::MemoryNeed;
 pub use observer::{Layers, Observer, Progress, Silent};
 pub use pass::{Pass, targets};

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use attnscope_checks::stats::LayerReport;
 use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::logit_row::LogitRow;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, Unembedding};
-use attnscope_spec::{HeadSpec, Model, Stack};
+use attnscope_spec::{Model, Stack};
 use rayon::prelude::*;
 
 use super::job::Options;
@@ -36,19 +37,23 @@ pub struct TokenLogProb {
 /// Receives whole distributions: the index of a position, and ln p of every token that may follow it. // [d_vocab]
 pub type Distributions<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
 
-/// Says why a model has no log-probabilities of a prompt's tokens; `None` if it has.
-pub fn predicts_tokens(model: &Model) -> Option<String> {
+/// Refuses a model that has no log-probabilities of a prompt's tokens.
+///
+/// # Errors
+/// Why it has none.
+pub fn needs_next_tokens(model: &Model) -> Result<()> {
     let spec = &model.spec;
-    let of_labels = |head: &HeadSpec| head.labels.is_some();
-    match &spec.head {
-        None => Some("it has no language-model head".to_owned()),
-        Some(head) if of_labels(head) => Some("its head predicts labels".to_owned()),
-        Some(_) if !spec.is_causal_lm => Some(
+    let why = match &spec.head {
+        None => "it has no language-model head",
+        Some(head) if head.labels.is_some() => "its head predicts labels",
+        Some(_) if !spec.is_causal_lm => {
             "it sees the tokens that it predicts, so that they have no log-probability from what stands before them"
-                .to_owned(),
-        ),
-        Some(_) => None,
-    }
+        }
+        Some(_) => return Ok(()),
+    };
+    let name = &model.checkpoint.name;
+    let problem = format!("{name}: expected a model that predicts the next token: {why}");
+    Err(Error::Prompt(problem))
 }
 
 /// Computes what a model says of every token of a prompt, with the `n_top` likeliest tokens of each prediction. `full` receives
@@ -64,11 +69,9 @@ pub fn token_logprobs<O: Ops>(
     told: &mut dyn FnMut(Progress),
     pace: &dyn Pace,
 ) -> Result<Vec<TokenLogProb>> {
-    let (None, Some(head)) = (predicts_tokens(model), &model.spec.head) else {
-        let why = predicts_tokens(model).unwrap_or_default();
-        let problem = format!("expected a model that predicts the next token: {why}");
-        return Err(Error::Prompt(problem));
-    };
+    needs_next_tokens(model)?;
+    let no_head = || Error::Prompt("the model has no head to predict with".to_owned());
+    let head = model.spec.head.as_ref().ok_or_else(no_head)?;
     let mut last = LastHidden::default();
     let options = Options {
         keep_bytes: None,
@@ -117,7 +120,7 @@ pub fn token_logprobs<O: Ops>(
             .zip(positions.clone())
             .map(|(row, idx)| {
                 let target = targets[idx].filter(|_| is_asked(idx))?;
-                Some(of_row(row, target, n_top))
+                Some(TokenLogProb::of_logits(row, target, n_top))
             })
             .collect();
         for (idx, token) in positions.clone().zip(judged) {
@@ -135,7 +138,7 @@ pub fn token_logprobs<O: Ops>(
     Ok(found)
 }
 
-/// ln Σ e^logit. NaN if any logit is.
+/// ln Σ e^logit, summed in f64 since these values are what other programs are judged by. NaN if any logit is.
 fn log_sum_exp(row: &[f32]) -> f64 {
     let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if !max.is_finite() {
@@ -149,37 +152,32 @@ fn log_sum_exp(row: &[f32]) -> f64 {
     max + sum.ln()
 }
 
-fn of_row(row: &[f32], target: u32, n_top: usize) -> TokenLogProb {
-    let total = log_sum_exp(row);
-    let own = row.get(target as usize).copied().unwrap_or(f32::NAN);
-    let better = row.iter().filter(|logit| **logit > own).count();
-    let term = |logit: &f32| {
-        let log = f64::from(*logit) - total;
-        if log == f64::NEG_INFINITY {
-            0.0
-        } else {
-            -log.exp() * log
+impl TokenLogProb {
+    /// What logits say of a token, with the `n_top` likeliest ones. // row: [d_vocab]
+    pub fn of_logits(row: &[f32], id: u32, n_top: usize) -> Self {
+        let mut scan = LogitRow::new(None, n_top);
+        scan.add(&(0..row.len()), row);
+        let total = log_sum_exp(row);
+        let own = row.get(id as usize).copied().unwrap_or(f32::NAN);
+        let better = row.iter().filter(|logit| **logit > own).count();
+        let term = |logit: &f32| {
+            let log = f64::from(*logit) - total;
+            if log == f64::NEG_INFINITY {
+                0.0
+            } else {
+                -log.exp() * log
+            }
+        };
+        let top = scan.top().iter();
+        Self {
+            id,
+            logprob: Some(f64::from(own) - total),
+            rank: Some(better as u32 + 1),
+            entropy: Some(row.iter().map(term).sum()),
+            top: top
+                .map(|(id, logit)| (*id, f64::from(*logit) - total))
+                .collect(),
         }
-    };
-    let mut top: Vec<(u32, f32)> = Vec::with_capacity(n_top + 1);
-    for (id, logit) in row.iter().enumerate().filter(|_| n_top > 0) {
-        let is_full = top.len() == n_top;
-        if is_full && top.last().is_some_and(|(_, least)| logit <= least) {
-            continue;
-        }
-        let at = top.partition_point(|(_, better)| better >= logit);
-        top.insert(at, (id as u32, *logit));
-        top.truncate(n_top);
-    }
-    TokenLogProb {
-        id: target,
-        logprob: Some(f64::from(own) - total),
-        rank: Some(better as u32 + 1),
-        entropy: Some(row.iter().map(term).sum()),
-        top: top
-            .into_iter()
-            .map(|(id, logit)| (id, f64::from(logit) - total))
-            .collect(),
     }
 }
 
@@ -236,7 +234,7 @@ mod tests {
     #[test]
     fn a_row_gives_rank_entropy_and_the_likeliest_tokens() {
         let row = [1.0f32, 3.0, 2.0, f32::NEG_INFINITY];
-        let found = of_row(&row, 2, 2);
+        let found = TokenLogProb::of_logits(&row, 2, 2);
         let sum: f64 = [1.0f64, 3.0, 2.0].iter().map(|v| v.exp()).sum();
         assert!((found.logprob.expect("a value") - (2.0 - sum.ln())).abs() < 1e-12);
         assert_eq!(found.rank, Some(2));
@@ -248,7 +246,7 @@ mod tests {
             [1, 2]
         );
         assert!(
-            of_row(&[f32::NAN, 0.0], 1, 0)
+            TokenLogProb::of_logits(&[f32::NAN, 0.0], 1, 0)
                 .logprob
                 .expect("a value")
                 .is_nan()

@@ -170,6 +170,17 @@ fn what_cannot_be_compared_is_refused_in_one_line() {
         ),
         &["pieces of text", "ask the engine for ids"],
     );
+    // What was written behind an unknown prompt is no departure.
+    let written = r#"{"choices": [{"logprobs": {"tokens": ["token_id:3", "token_id:4"], "token_logprobs": [-0.5, -1]}}]}"#;
+    says(
+        &write("written.json", written),
+        &["the tokens before those that were written", "echo"],
+    );
+    let counted = r#"{"meta_info": {"prompt_tokens": 9, "input_token_logprobs": [[null, 3, null]], "output_token_logprobs": [[-1, 4, null]]}}"#;
+    says(
+        &write("counted.json", counted),
+        &["the tokens before those that were written"],
+    );
     says(
         &write("broken.json", r#"{"logprobs": ["#),
         &["broken.json", "expected JSON"],

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use attnscope_compare::logprobs::{LogProbComparison, LogProbs, Referee, Telling, paired};
+use attnscope_compare::logprobs::{
+    LogProbComparison, LogProbs, Referee, Telling, can_judge, lend_ids,
+};
 use attnscope_compute::on_device;
 use attnscope_compute::ops::Cpu;
-use attnscope_prompt::{PromptForm, Tokenizer};
+use attnscope_prompt::Tokenizer;
 use attnscope_report::{LogProbDifference, Output, printable, read_logprobs};
-use attnscope_run::predicts_tokens;
 use attnscope_spec::Model;
 
 use super::{Args, Format, Kind};
@@ -104,22 +105,11 @@ fn compared(
     let nothing = WhatIfArgs::default();
     let session = Session::begin(&args.run, &nothing, args.prompt.clone(), &args.inputs)?;
     let model = args.what_if.apply(session.model(path)?)?;
-    if let Some(why) = predicts_tokens(&model) {
-        bail!(
-            "{}: expected a model that predicts the next token: {why}",
-            path.display()
-        );
-    }
-    if model.spec.is_encoder_decoder() {
-        bail!(
-            "{}: expected a decoder alone: a table has no source for an encoder",
-            path.display()
-        );
-    }
+    can_judge(&model)?;
     let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    resolve(a, &args.a, &prompt_form)?;
+    a.identify(&args.a, &prompt_form)?;
     if let Some(b) = &mut b {
-        resolve(b, &args.b, &prompt_form)?;
+        b.identify(&args.b, &prompt_form)?;
         lend_ids(a, b);
     }
     judged(
@@ -131,6 +121,10 @@ fn compared(
     )
 }
 
+/// Judges tables by a model.
+///
+/// # Errors
+/// As for [`LogProbComparison::of`].
 pub(in crate::cli) fn judged(
     session: &Session<'_>,
     model: &Model,
@@ -143,81 +137,4 @@ pub(in crate::cli) fn judged(
         let referee = Referee { ops, model, pace: &pace };
         LogProbComparison::of(tables, Some(&referee), tolerance, told)
     })?)
-}
-
-/// Finds the ids of tokens that a table gives as text alone: the whole text is cut by the reference's tokenizer, and has to fall into the
-/// same pieces.
-pub(in crate::cli) fn resolve(
-    table: &mut LogProbs,
-    path: &Path,
-    prompt_form: &PromptForm,
-) -> Result<()> {
-    for prompt in &mut table.prompts {
-        if prompt.tokens.iter().all(|token| token.id.is_some())
-            || prompt.tokens.iter().any(|token| token.piece.is_none())
-        {
-            continue;
-        }
-        let missing = |why: &str| {
-            anyhow::anyhow!(
-                "{}: prompt {}: expected token ids, found pieces of text {why}: ask the engine for ids (vLLM: return_token_ids or return_tokens_as_token_ids)",
-                path.display(),
-                prompt.name
-            )
-        };
-        let Some(tokenizer) = prompt_form.tokenizer() else {
-            return Err(missing("and a reference without a tokenizer"));
-        };
-        let pieces: Vec<&str> = prompt
-            .tokens
-            .iter()
-            .filter_map(|token| token.piece.as_deref())
-            .collect();
-        let text = pieces.concat();
-        let found = [true, false].into_iter().find_map(|special| {
-            let tokens = tokenizer.cut(&text, special).ok()?;
-            let fits = tokens.len() == pieces.len()
-                && tokens.iter().zip(&pieces).all(|(token, piece)| {
-                    token.is_special
-                        || text
-                            .get(token.bytes.clone())
-                            .is_some_and(|own| own.trim() == piece.trim())
-                });
-            fits.then_some(tokens)
-        });
-        let Some(tokens) = found else {
-            return Err(missing("that the reference's tokenizer cuts otherwise"));
-        };
-        for (own, token) in prompt.tokens.iter_mut().zip(tokens) {
-            own.id = Some(token.id);
-        }
-    }
-    Ok(())
-}
-
-/// Gives a side without ids those of the other side, where the two have as many tokens, or one value less.
-fn lend_ids(a: &mut LogProbs, b: &mut LogProbs) {
-    for (of_a, of_b) in paired(a, b) {
-        let (one, other) = (&mut a.prompts[of_a].tokens, &mut b.prompts[of_b].tokens);
-        let has_none = |tokens: &[attnscope_compare::logprobs::ScoredToken]| {
-            tokens.iter().all(|token| token.id.is_none())
-        };
-        let (lacks, has) = match (has_none(one), has_none(other)) {
-            (true, false) => (one, &*other),
-            (false, true) => (other, &*one),
-            _ => continue,
-        };
-        if lacks.len() + 1 == has.len() {
-            lacks.insert(0, attnscope_compare::logprobs::ScoredToken::default());
-        }
-        if lacks.len() == has.len() {
-            lacks
-                .iter_mut()
-                .zip(has)
-                .for_each(|(lacks, has)| lacks.id = has.id);
-            if let Some(first) = lacks.first_mut() {
-                first.logprob = None;
-            }
-        }
-    }
 }

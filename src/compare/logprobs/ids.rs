@@ -122,6 +122,7 @@ mod tests {
         ScoredPrompt {
             name: "p".to_owned(),
             tokens: ids.iter().map(token).collect(),
+            lacks_context: false,
         }
     }
 

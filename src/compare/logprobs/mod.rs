@@ -6,6 +6,7 @@
 mod between;
 mod causes;
 mod floor;
+mod identified;
 mod ids;
 mod reference;
 mod scored;
@@ -16,15 +17,18 @@ mod tried;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_run::Progress;
-use attnscope_spec::{FeedForward, Model};
+use attnscope_spec::Model;
+
+use self::side::Judge;
+use super::noise;
 
 pub use between::{Between, Divergence};
 pub use causes::{Cause, Search};
 pub use floor::{Floor, Level};
+pub use identified::lend_ids;
 pub use ids::{IdsApart, apart, paired};
-pub use reference::{Referee, Reference};
+pub use reference::{Referee, Reference, can_judge};
 pub use scored::{LogProbs, ScoredPrompt, ScoredToken};
-use side::Judge;
 pub use side::{First, SideJudgement};
 
 /// The comparison of two tables, or of one with a model.
@@ -137,6 +141,6 @@ fn has_ids_of(a: &LogProbs, b: &LogProbs) -> bool {
 
 /// Whether a model chooses between experts.
 fn routes(model: &Model) -> bool {
-    let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
-    blocks.any(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
+    let mut stacks = model.spec.stacks.iter();
+    stacks.any(|stack| (0..stack.n_layers()).any(|layer_idx| noise::routes(stack, layer_idx)))
 }

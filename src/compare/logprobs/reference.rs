@@ -5,7 +5,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Input, Sequence};
 use attnscope_run::readings::{Text, losses, rounded_readings};
-use attnscope_run::{Progress, TokenLogProb, token_logprobs};
+use attnscope_run::{Progress, TokenLogProb, needs_next_tokens, token_logprobs};
 use attnscope_spec::Model;
 
 use super::scored::LogProbs;
@@ -52,6 +52,21 @@ const MOST_TOGETHER: usize = 2048;
 const USUAL_SCALE: f64 = 0.01;
 const LEAST_SCALE: f64 = 1e-4;
 
+/// Refuses a model that cannot judge tables.
+///
+/// # Errors
+/// When it does not predict the next token, or needs a source that no table has.
+pub fn can_judge(model: &Model) -> Result<()> {
+    needs_next_tokens(model)?;
+    if model.spec.is_encoder_decoder() {
+        let name = &model.checkpoint.name;
+        let problem =
+            format!("{name}: expected a decoder alone: a table has no source for an encoder");
+        return Err(Error::Prompt(problem));
+    }
+    Ok(())
+}
+
 impl<O: Ops> Referee<'_, O> {
     /// Asks the model about every prompt of a table.
     ///
@@ -63,10 +78,15 @@ impl<O: Ops> Referee<'_, O> {
         told: &mut dyn FnMut(usize, Progress),
     ) -> Result<Reference> {
         let model = self.model;
+        can_judge(model)?;
         let mut all_ids = Vec::with_capacity(table.prompts.len());
         for prompt in &table.prompts {
             let expected =
                 |what: String| Error::Prompt(format!("prompt {}: expected {what}", prompt.name));
+            if prompt.lacks_context {
+                let what = "the tokens before those that were written, found none: ask for the prompt's log-probabilities too (echo, prompt_logprobs, logprob_start_len=0)";
+                return Err(expected(what.to_owned()));
+            }
             let ids = prompt
                 .ids()
                 .ok_or_else(|| expected("the id of every token, found some without".to_owned()))?;

@@ -17,6 +17,8 @@ pub struct ScoredToken {
 pub struct ScoredPrompt {
     pub name: String,
     pub tokens: Vec<ScoredToken>,
+    /// Whether tokens that stood before these are not known, so that no model can be asked about them.
+    pub lacks_context: bool,
 }
 
 impl ScoredPrompt {

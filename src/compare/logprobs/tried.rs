@@ -83,13 +83,18 @@ impl Tried {
     }
 }
 
-/// Share of Σ|difference| that values take away; below 0 where they add to it. Tokens without a value keep their difference.
+/// Share of Σ|difference| that values take away; below 0 where they add to it. Tokens without a value, or with NaN, keep their difference,
+/// and those of which the side itself has NaN say nothing.
 pub(super) fn explained(pairs: &[Pair], values: &[Option<f64>]) -> f64 {
     let (mut left, mut all) = (0.0, 0.0);
     for (pair, value) in pairs.iter().zip(values) {
         let whole = pair.gap().abs();
+        if whole.is_nan() {
+            continue;
+        }
         all += whole;
-        left += value.map_or(whole, |value| gap(value, pair.side).abs());
+        let known = value.filter(|value| !value.is_nan());
+        left += known.map_or(whole, |value| gap(value, pair.side).abs());
     }
     if all > 0.0 { 1.0 - left / all } else { 0.0 }
 }
@@ -342,5 +347,32 @@ impl<O: Ops> Referee<'_, O> {
             });
         }
         texts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::side::At;
+    use super::*;
+
+    #[test]
+    fn nan_explains_nothing_and_hides_nothing() {
+        let pair = |side: f64| Pair {
+            at: At {
+                prompt_idx: 0,
+                idx: 1,
+            },
+            side,
+            model: -1.0,
+            scale: 0.1,
+        };
+        let pairs = [pair(-2.0), pair(f64::NAN), pair(-3.0)];
+        let right = [Some(-2.0), Some(-1.0), Some(-3.0)];
+        assert_eq!(explained(&pairs, &right), 1.0);
+        assert_eq!(explained(&pairs, &[Some(f64::NAN); 3]), 0.0);
+        // One of the two that count is known: 2 of 3 nats are left.
+        let half = [Some(-2.0), None, None];
+        assert!((explained(&pairs, &half) - 1.0 / 3.0).abs() < 1e-12);
+        assert!(explained(&pairs, &[Some(5.0); 3]) < 0.0);
     }
 }

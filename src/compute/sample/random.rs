@@ -101,6 +101,7 @@ pub enum Purpose {
     Row = 4,
     Logits = 5,
     Lookup = 6,
+    Rounding = 7,
 }
 
 /// Largest width and index: both are part of a stream's number.
@@ -121,6 +122,11 @@ impl Random {
         let mut bits = ChaCha8Rng::seed_from_u64(seed);
         bits.set_stream((purpose as u64) << 56 | (width as u64) << 32 | idx as u64);
         Self { bits, spare: None }
+    }
+
+    /// Sixteen random bits.
+    pub fn bits(&mut self) -> u16 {
+        self.bits.next_u32() as u16
     }
 
     /// A number strictly between 0 and 1.

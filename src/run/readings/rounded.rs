@@ -4,6 +4,7 @@
 //! variance is twice that of rounding to the nearest, which stands for the roundings inside a layer that are not repeated here. Logits are
 //! rounded to the nearest, as they leave a 16-bit head.
 
+use attnscope_compute::sample::{Purpose, Random};
 use half::bf16;
 
 use super::Reading;
@@ -17,9 +18,9 @@ pub(super) struct Rounded {
 impl Rounded {
     /// Rounds a residual after a layer. // [row, width of a row]
     pub fn after_layer(self, mut resid: Vec<f32>, layer_idx: usize) -> Vec<f32> {
-        let seed = mixed(u64::from(self.draw) << 32 | layer_idx as u64);
-        for (idx, value) in resid.iter_mut().enumerate() {
-            *value = to_a_neighbour(*value, mixed(seed ^ idx as u64) as u16);
+        let mut random = Random::of(u64::from(self.draw), Purpose::Rounding, 1, layer_idx);
+        for value in &mut resid {
+            *value = to_a_neighbour(*value, random.bits());
         }
         resid
     }
@@ -49,14 +50,6 @@ fn to_a_neighbour(value: f32, dither: u16) -> f32 {
     }
     let bits = value.to_bits().saturating_add(u32::from(dither));
     f32::from_bits(bits & 0xffff_0000)
-}
-
-/// Steele, Lea and Flood 2014's finaliser of a counter (SplitMix64).
-fn mixed(counter: u64) -> u64 {
-    let mut z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use attnscope_checkpoint::captured::Captured;
 use attnscope_compare::logprobs::{ScoredPrompt, ScoredToken};
 use attnscope_compute::error::Result;
+use attnscope_run::TokenLogProb;
 
 use super::assembled::{forget_first, prompt};
 use super::records::LOGPROBS;
@@ -197,27 +198,11 @@ fn of_arrays(
 
 /// A token from logits or log-probabilities of the whole vocabulary; both give the same after a softmax.
 fn of_row(id: u32, row: &[f32]) -> ScoredToken {
-    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|logit| f64::from(logit - most).exp()).sum();
-    let total = f64::from(most) + sum.ln();
-    let mut top: Vec<(u32, f32)> = row
-        .iter()
-        .enumerate()
-        .map(|(id, logit)| (id as u32, *logit))
-        .collect();
-    let n = N_TOP.min(top.len());
-    if n < top.len() {
-        top.select_nth_unstable_by(n, |a, b| b.1.total_cmp(&a.1));
-        top.truncate(n);
-    }
-    top.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let said = TokenLogProb::of_logits(row, id, N_TOP);
     ScoredToken {
         id: Some(id),
-        logprob: row.get(id as usize).map(|logit| f64::from(*logit) - total),
-        top: top
-            .into_iter()
-            .map(|(id, logit)| (id, f64::from(logit) - total))
-            .collect(),
+        logprob: said.logprob.filter(|_| (id as usize) < row.len()),
+        top: said.top,
         ..ScoredToken::default()
     }
 }

@@ -60,9 +60,34 @@ pub(super) fn forget_first(tokens: &mut [ScoredToken]) {
     }
 }
 
+/// A prompt as an engine answers it. `n_prompt` is how many tokens it says that it was asked.
+pub(super) fn answered(
+    name: String,
+    mut tokens: Vec<ScoredToken>,
+    n_prompt: Option<usize>,
+) -> ScoredPrompt {
+    // The first token of a text has no value: one that has was written behind others.
+    let begins = tokens
+        .first()
+        .is_none_or(|first| first.logprob.is_none_or(|log| log == 0.0 || log.is_nan()));
+    let lacks_context = !begins || n_prompt.is_some_and(|n| n > tokens.len());
+    if !lacks_context {
+        forget_first(&mut tokens);
+    }
+    ScoredPrompt {
+        name,
+        tokens,
+        lacks_context,
+    }
+}
+
 /// A prompt of some tokens.
 pub(super) fn prompt(name: String, tokens: Vec<ScoredToken>) -> ScoredPrompt {
-    ScoredPrompt { name, tokens }
+    ScoredPrompt {
+        name,
+        tokens,
+        lacks_context: false,
+    }
 }
 
 /// Sorts the likeliest tokens.

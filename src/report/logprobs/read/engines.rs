@@ -9,7 +9,7 @@
 
 use attnscope_compare::logprobs::{ScoredPrompt, ScoredToken};
 
-use super::assembled::{forget_first, id_in, logprob, of_piece, prompt, sorted};
+use super::assembled::{answered, id_in, logprob, of_piece, sorted};
 use super::tree::Tree;
 
 /// Prompts of an answer, with what gave it; `None` if it is none.
@@ -23,8 +23,11 @@ pub(super) fn answer(tree: &Tree, name: &str) -> Option<(&'static str, Vec<Score
                 format!("{name}.{idx}")
             }
         };
+        // What is counted is of all choices together.
+        let n_prompt = count(tree.get("usage"), "prompt_tokens").filter(|_| n == 1);
         let choices = choices.iter().enumerate();
-        let found = choices.map(|(idx, choice)| prompt(named(idx), of_choice(tree, choice)));
+        let found =
+            choices.map(|(idx, choice)| answered(named(idx), of_choice(tree, choice), n_prompt));
         return Some(("an OpenAI-compatible answer", found.collect()));
     }
     if let (Some(outputs), true) = (
@@ -39,15 +42,12 @@ pub(super) fn answer(tree: &Tree, name: &str) -> Option<(&'static str, Vec<Score
                 output.get("token_ids"),
                 output.get("logprobs"),
             ));
-            forget_first(&mut tokens);
-            prompt(
-                if n == 1 {
-                    name.to_owned()
-                } else {
-                    format!("{name}.{idx}")
-                },
-                tokens,
-            )
+            let name = if n == 1 {
+                name.to_owned()
+            } else {
+                format!("{name}.{idx}")
+            };
+            answered(name, tokens, None)
         });
         return Some(("vLLM's RequestOutput", found.collect()));
     }
@@ -69,34 +69,38 @@ pub(super) fn answer(tree: &Tree, name: &str) -> Option<(&'static str, Vec<Score
         };
         let mut tokens = of("input");
         tokens.extend(of("output"));
-        forget_first(&mut tokens);
-        return Some(("SGLang's answer", vec![prompt(name.to_owned(), tokens)]));
+        let n_prompt = count(Some(meta), "prompt_tokens");
+        let found = answered(name.to_owned(), tokens, n_prompt);
+        return Some(("SGLang's answer", vec![found]));
     }
     if let Some(details) = tree.get("details") {
         let of = |part: &str| details.get(part).and_then(Tree::list).unwrap_or_default();
-        let mut tokens: Vec<ScoredToken> = of("prefill")
-            .iter()
-            .chain(of("tokens"))
-            .map(of_object)
-            .collect();
-        forget_first(&mut tokens);
-        return Some((
-            "Text Generation Inference's answer",
-            vec![prompt(name.to_owned(), tokens)],
-        ));
+        let tokens = of("prefill").iter().chain(of("tokens")).map(of_object);
+        let found = answered(name.to_owned(), tokens.collect(), None);
+        return Some(("Text Generation Inference's answer", vec![found]));
     }
     if let Some(list) = tree.get("completion_probabilities").and_then(Tree::list) {
-        let tokens = list.iter().map(of_object).collect();
-        return Some(("llama.cpp's answer", vec![prompt(name.to_owned(), tokens)]));
+        let n_prompt = count(Some(tree), "tokens_evaluated");
+        let found = answered(
+            name.to_owned(),
+            list.iter().map(of_object).collect(),
+            n_prompt,
+        );
+        return Some(("llama.cpp's answer", vec![found]));
     }
     None
+}
+
+/// A number of tokens that an answer tells.
+fn count(tree: Option<&Tree>, key: &str) -> Option<usize> {
+    let value = tree?.get(key)?.number()?;
+    (value >= 0.0).then_some(value as usize)
 }
 
 /// The tokens of one choice: the prompt, if the answer has it, then what was written.
 fn of_choice(answer: &Tree, choice: &Tree) -> Vec<ScoredToken> {
     let mut tokens = of_prompt(answer, choice);
     let Some(logprobs) = choice.get("logprobs") else {
-        forget_first(&mut tokens);
         return tokens;
     };
     let mut written: Vec<ScoredToken> = match logprobs.get("content").and_then(Tree::list) {
@@ -129,11 +133,7 @@ fn of_choice(answer: &Tree, choice: &Tree) -> Vec<ScoredToken> {
         }
         tokens.clear();
     }
-    let has_context = !tokens.is_empty();
     tokens.extend(written);
-    if has_context || is_echo {
-        forget_first(&mut tokens);
-    }
     tokens
 }
 

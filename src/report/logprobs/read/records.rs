@@ -3,7 +3,7 @@
 
 use attnscope_compare::logprobs::{ScoredPrompt, ScoredToken};
 
-use super::assembled::{logprob, of_lists, prompt, sorted};
+use super::assembled::{forget_first, logprob, of_lists, prompt, sorted};
 use super::tree::Tree;
 
 /// All ids of a text.
@@ -231,7 +231,7 @@ fn tokens(
             ..ScoredToken::default()
         }));
         if !has_context {
-            super::assembled::forget_first(&mut tokens);
+            forget_first(&mut tokens);
         }
         return Ok(tokens);
     }
@@ -251,7 +251,7 @@ fn tokens(
             idx += 1;
             is_one(&mask, idx - 1)
         });
-        super::assembled::forget_first(&mut tokens);
+        forget_first(&mut tokens);
     }
     Ok(tokens)
 }
