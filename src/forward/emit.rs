@@ -1,6 +1,7 @@
 //! Passes values of a block to hooks, and takes back those that hooks change.
 
 use attnscope_compute::error::Result;
+use attnscope_compute::kernels;
 use attnscope_compute::ops::Ops;
 
 use super::hook::{Hook, Hooks};
@@ -11,9 +12,27 @@ pub(super) fn emit<O: Ops>(
     hook: Hook,
     values: &O::Buffer,
 ) -> Result<()> {
-    if hooks.wants(hook) {
+    if hooks.wants(hook) || hooks.wants_nonfinite(hook) && !ops.is_finite(values)? {
         let host = ops.get(values)?;
         hooks.values(hook, &host.values, host.width)?;
+    } else if hooks.wants_norms(hook) {
+        hooks.norms(hook, ops.row_norms(values)?);
+    }
+    Ok(())
+}
+
+/// Passes a value that is on the host.
+pub(super) fn emit_host(
+    hooks: &mut dyn Hooks,
+    hook: Hook,
+    values: &[f32],
+    width: usize,
+) -> Result<()> {
+    let is_finite = || kernels::first_nonfinite(values).is_none();
+    if hooks.wants(hook) || hooks.wants_nonfinite(hook) && !is_finite() {
+        hooks.values(hook, values, width)?;
+    } else if hooks.wants_norms(hook) {
+        hooks.norms(hook, kernels::norms_of_rows(values, width));
     }
     Ok(())
 }

@@ -117,6 +117,16 @@ impl FromStr for Hook {
 pub trait Hooks {
     /// Whether to copy a value to the host and pass it to [`values`](Self::values).
     fn wants(&self, hook: Hook) -> bool;
+    /// Whether to pass a value to [`values`](Self::values) that is not wanted, if a NaN or an infinity is in it: the device looks.
+    fn wants_nonfinite(&self, _: Hook) -> bool {
+        false
+    }
+    /// Whether [`norms`](Self::norms) suffices for a value that is not wanted: the device computes them.
+    fn wants_norms(&self, _: Hook) -> bool {
+        false
+    }
+    /// Receives the length of each row of a value. // [position]
+    fn norms(&mut self, _: Hook, _: Vec<f32>) {}
     /// Receives one value of the block. // values: [position, width]; `ValueNorms`: [head, key]
     ///
     /// # Errors

@@ -5,16 +5,17 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 
 use super::context::BlockContext;
+use super::emit::emit_host;
 use super::hook::{Hook, Hooks};
 use super::scratch::AttentionScratch;
 
-/// Passes ‖v W_O‖ of every head and key to hooks that want it.
+/// Passes ‖v W_O‖ of every head and key to hooks.
 pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> Result<()> {
-    let Some(norms) = norms.filter(|_| hooks.wants(Hook::ValueNorms)) else {
+    let Some(norms) = norms else {
         return Ok(());
     };
     let n_keys = norms.first().map_or(0, Vec::len);
-    hooks.values(Hook::ValueNorms, &norms.concat(), n_keys)
+    emit_host(hooks, Hook::ValueNorms, &norms.concat(), n_keys)
 }
 
 /// Computes ‖v W_O‖ of every head and key from projected values; unknown where copies of a sequence run. // [head][key]

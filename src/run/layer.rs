@@ -25,7 +25,7 @@ pub(super) fn report(
     let alike = alike(&mut ran.heads, &|_| has_sinks);
     let heads: Vec<HeadReport> = ran
         .heads
-        .into_iter()
+        .into_par_iter()
         .zip(&ran.head_output_norms)
         .enumerate()
         .map(|(head_idx, (summary, output_norms))| {

@@ -70,6 +70,14 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// The norms of the attention that runs.
+    fn norms_here(&mut self) -> &mut Norms {
+        match self.stack {
+            Stack::Cross => &mut self.cross,
+            _ => &mut self.norms,
+        }
+    }
+
     /// Returns the norms of the block and of its cross-attention.
     pub fn finish(mut self) -> Norms {
         self.norms.cross = Some(Box::new(self.cross));
@@ -79,32 +87,45 @@ impl<'a> Watch<'a> {
 
 impl Hooks for Watch<'_> {
     fn wants(&self, hook: Hook) -> bool {
-        // Every value is checked for NaN; only the tap can want the ones listed here.
-        !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
+        let taps = |tap: &&mut dyn Tap| tap.wants(self.stack, self.layer_idx, hook);
+        match hook {
+            Hook::ResidPost => true,
+            Hook::ResidPre if self.keeps_input && self.stack != Stack::Cross => true,
+            _ => self.tap.as_ref().is_some_and(taps),
+        }
+    }
+
+    fn wants_nonfinite(&self, hook: Hook) -> bool {
+        let is_checked = !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits);
+        is_checked && self.looks_for_nonfinite && self.nonfinite.is_none()
+    }
+
+    fn wants_norms(&self, hook: Hook) -> bool {
+        matches!(hook, Hook::ResidPre | Hook::AttnOut | Hook::MlpOut)
+    }
+
+    fn norms(&mut self, hook: Hook, of_rows: Vec<f32>) {
+        let norms = self.norms_here();
+        match hook {
+            Hook::ResidPre => norms.resid_pre = of_rows,
+            Hook::AttnOut => norms.attn_out = of_rows,
+            Hook::MlpOut => norms.mlp_out = of_rows,
+            Hook::ResidPost => norms.resid_post = of_rows,
+            _ => {}
+        }
     }
 
     fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
         let is_cross = self.stack == Stack::Cross;
-        let norms = if is_cross {
-            &mut self.cross
-        } else {
-            &mut self.norms
-        };
-        match hook {
-            Hook::ResidPre => {
-                norms.resid_pre = norms_of_rows(values, width);
-                if self.keeps_input && !is_cross {
-                    self.input = Some(values.to_vec());
-                }
-            }
-            Hook::AttnOut => norms.attn_out = norms_of_rows(values, width),
-            Hook::MlpOut => norms.mlp_out = norms_of_rows(values, width),
-            Hook::ResidPost => {
-                norms.resid_post = norms_of_rows(values, width);
-                let is_real = |position_idx: usize| self.sequence.is_real(position_idx);
-                norms.residual = shape_of(values, width, &is_real);
-            }
-            _ => {}
+        if self.wants_norms(hook) || hook == Hook::ResidPost {
+            self.norms(hook, norms_of_rows(values, width));
+        }
+        if hook == Hook::ResidPre && self.keeps_input && !is_cross {
+            self.input = Some(values.to_vec());
+        }
+        if hook == Hook::ResidPost {
+            let is_real = |position_idx: usize| self.sequence.is_real(position_idx);
+            self.norms_here().residual = shape_of(values, width, &is_real);
         }
         if self.looks_for_nonfinite
             && self.nonfinite.is_none()

@@ -123,6 +123,15 @@ pub trait Ops: Sync {
     }
     /// Buffer → host. // [row, width]
     fn get<'b>(&self, from: &'b Self::Buffer) -> Result<OnHost<'b>>;
+    /// Whether a buffer holds neither a NaN nor an infinity.
+    fn is_finite(&self, values: &Self::Buffer) -> Result<bool> {
+        Ok(kernels::first_nonfinite(&self.get(values)?.values).is_none())
+    }
+    /// The Euclidean length of each row. // [row]
+    fn row_norms(&self, values: &Self::Buffer) -> Result<Vec<f32>> {
+        let host = self.get(values)?;
+        Ok(kernels::norms_of_rows(&host.values, host.width))
+    }
     fn copy(&self, from: &Self::Buffer, to: &mut Self::Buffer) -> Result<()>;
 
     /// to = W·from + b; returns [`Error::Cancelled`](crate::error::Error::Cancelled) if stopped. // [row, n_in] → [row, n_out]

@@ -15,7 +15,7 @@ use super::ends::FinalStates;
 use super::scoring::Scoring;
 use crate::attend::AttentionRun;
 use crate::context::{BlockContext, Memory};
-use crate::emit::emit;
+use crate::emit::{emit, emit_host};
 use crate::hook::{Hook, Hooks, NoHooks};
 
 /// Turns embedded target tokens into step outputs, in place. Padded steps run too, but do not count in statistics.
@@ -134,9 +134,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             .map(length)
             .collect();
         let value_norms = self.written_norms(&self.values)?;
-        if hooks.wants(Hook::ValueNorms) {
-            hooks.values(Hook::ValueNorms, &value_norms, n_keys)?;
-        }
+        emit_host(hooks, Hook::ValueNorms, &value_norms, n_keys)?;
         // A softmax over queries needs all queries before it can finish the first row.
         let mut column_sums = None;
         if !spec.feeds_back {
@@ -190,13 +188,8 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         let mut summary = tally.finish(key_norms, &self.visibility);
         let norms = self.written_norms(&self.contexts)?;
         summary.value_norms.clone_from(&value_norms);
-        let mut say = |hook: Hook, values: &[f32], width: usize| -> Result<()> {
-            if hooks.wants(hook) {
-                hooks.values(hook, values, width)
-            } else {
-                Ok(())
-            }
-        };
+        let mut say =
+            |hook: Hook, values: &[f32], width: usize| emit_host(hooks, hook, values, width);
         let width = self.scoring.width;
         let n_out = spec.combine.n_out();
         say(Hook::ResidPre, &self.states, self.states.len() / n.max(1))?;

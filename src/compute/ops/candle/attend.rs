@@ -114,12 +114,12 @@ fn values(group: &Group<'_>, block: &Block, pattern: &Tensor) -> Result<Tensor> 
 
 /// Copies scores and pattern to the sink, if there is one.
 fn hand_over(group: &Group<'_>, block: &Block, finished: &Finished) -> Result<()> {
-    let Some(sink) = group.run.sink else {
+    let (Some(sink), Some(scores)) = (group.run.sink, &finished.scores) else {
         return Ok(());
     };
     for (idx, head_idx) in group.together.heads.clone().enumerate() {
         let of_head = |values: &Tensor| host(&values.narrow(0, idx, 1)?);
-        let scores = of_head(&finished.scores)?;
+        let scores = of_head(scores)?;
         let pattern = of_head(&finished.pattern)?;
         sink.block(head_idx, block.queries.start, &scores, &pattern);
     }

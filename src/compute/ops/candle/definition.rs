@@ -55,7 +55,7 @@ pub(super) fn finish(
     let rows = both.enumerate().map(row).collect();
     let shape = products.shape();
     Ok(Finished {
-        scores: Tensor::from_vec(scores, shape, products.device())?,
+        scores: Some(Tensor::from_vec(scores, shape, products.device())?),
         pattern: Tensor::from_slice(&pattern, shape, products.device())?,
         rows,
         on_host: Some(pattern),

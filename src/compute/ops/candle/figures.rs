@@ -1,8 +1,12 @@
 //! Sums of a row that the device computes. A figure is one name in the list below; the device fills it, the host reads it.
+//! `fused/kernels.cu` writes them in this order.
 
 /// Makes the struct, and takes it apart and together in the order of its fields.
 macro_rules! figures {
     ($($figure:ident),* $(,)?) => {
+        /// Number of figures.
+        pub(super) const COUNT: usize = [$(stringify!($figure)),*].len();
+
         /// One value of each figure.
         pub(super) struct Figures<T> {
             $(pub $figure: T,)*

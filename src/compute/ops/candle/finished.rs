@@ -6,8 +6,8 @@ use crate::attention::RowSummary;
 
 /// The result of one row block, for all heads of a group.
 pub(super) struct Finished {
-    /// −inf where masked. // [head, row, key]
-    pub scores: Tensor,
+    /// −inf where masked; always there if the run has a sink. // [head, row, key]
+    pub scores: Option<Tensor>,
     /// [head, row, key]
     pub pattern: Tensor,
     /// [head · row]

@@ -6,6 +6,7 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use super::buffer::host;
 use super::finished::Finished;
 use super::group::Group;
+use super::received::Received;
 use super::scores::Block;
 use crate::attention::{HeadSummary, Pooled, Repeats, RowSummary, sampled_queries};
 
@@ -36,6 +37,12 @@ impl Copies {
             tokens: [row(&first_of)?, row(&before)?],
             first_of,
         }))
+    }
+
+    /// The token of each key, and that of the key before it. // [1, key] twice
+    #[cfg(feature = "cuda")]
+    pub fn tokens(&self) -> &[Tensor; 2] {
+        &self.tokens
     }
 
     /// Probability of earlier copies of each query's token, and of what followed them. // [head, row, 1] each
@@ -104,20 +111,13 @@ impl Tally {
         }
         // Padded queries are ignored.
         let is_real = |query_idx: usize| visibility.is_real_query(query_idx);
-        let counted = if block.queries.clone().all(is_real) {
-            finished.pattern.clone()
-        } else {
-            let real = |row_idx: usize| is_real(block.queries.start + row_idx);
-            let real = block.of_rows(|i| f32::from(u8::from(real(i))), group.q.device())?;
-            let real = real.broadcast_as(finished.pattern.shape())?;
-            // Uses a comparison, since 0 times NaN is NaN.
-            let zeros = finished.pattern.zeros_like()?;
-            real.gt(0f32)?.where_cond(&finished.pattern, &zeros)?
+        let received = match &self.pooled[..] {
+            [] => return Ok(()),
+            [like, ..] => Received::of(block, &finished.pattern, &is_real, like)?,
         };
-        let sums = counted.sum(1)?.to_dtype(DType::F64)?; // [head, key]
-        self.column_sums = self.column_sums.add(&sums)?;
+        self.column_sums = self.column_sums.add(&received.column_sums)?;
         match &finished.on_host {
-            None => self.pool(block, &counted),
+            None => self.pool(block, &received),
             Some(pattern) => {
                 let heads = pattern.chunks(block.n_rows() * block.n_keys);
                 for (pooled, pattern) in self.pooled.iter_mut().zip(heads) {
@@ -131,35 +131,13 @@ impl Tally {
         }
     }
 
-    /// Takes the maximum of every tile. // pattern: [head, row, key]
-    fn pool(&mut self, block: &Block, pattern: &Tensor) -> Result<()> {
-        let Some(like) = self.pooled.first() else {
-            return Ok(());
-        };
-        let (n_cols, per_row, per_col) = (like.n_cols, like.queries_per_cell, like.keys_per_cell);
-        let (n_heads, n_rows, n_keys) = pattern.dims3()?;
-        let tiles = match per_col {
-            1 => pattern.clone(),
-            _ => pattern
-                .pad_with_zeros(2, 0, n_cols * per_col - n_keys)?
-                .contiguous()?
-                .reshape((n_heads, n_rows, n_cols, per_col))?
-                .max(3)?,
-        }; // [head, row, cell]
-        let mut start = block.queries.start;
-        let (mut bands, mut cell_rows) = (Vec::new(), Vec::new());
-        while start < block.queries.end {
-            let cell_row = start / per_row;
-            let end = ((cell_row + 1) * per_row).min(block.queries.end);
-            let band = tiles.narrow(1, start - block.queries.start, end - start)?;
-            bands.push(band.contiguous()?.max(1)?); // [head, cell]
-            cell_rows.push(cell_row);
-            start = end;
-        }
-        let values = host(&Tensor::stack(&bands, 0)?)?; // [band, head, cell]
-        let heads = values.chunks(n_cols);
-        for (nth, found) in heads.enumerate() {
-            let (cell_row, head_idx) = (cell_rows[nth / n_heads], nth % n_heads);
+    /// Takes over the maximum of every tile.
+    fn pool(&mut self, block: &Block, received: &Received) -> Result<()> {
+        let values = host(&received.cells)?;
+        let (_, n_heads, n_cols) = received.cells.dims3()?;
+        let first = block.queries.start / self.pooled[0].queries_per_cell;
+        for (nth, found) in values.chunks(n_cols).enumerate() {
+            let (cell_row, head_idx) = (first + nth / n_heads, nth % n_heads);
             let cells = &mut self.pooled[head_idx].cells[cell_row * n_cols..][..n_cols];
             for (cell, value) in cells.iter_mut().zip(found) {
                 // A NaN left by an earlier block stays.

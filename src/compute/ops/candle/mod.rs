@@ -9,9 +9,12 @@ mod definition;
 mod elementwise;
 mod figures;
 mod finished;
+#[cfg(feature = "cuda")]
+mod fused;
 mod group;
 mod input;
 mod maps;
+mod received;
 mod rows;
 mod scores;
 
@@ -94,6 +97,10 @@ impl Ops for Candle {
     type Linear<'a> = Affine;
     type Norm<'a> = NormWeights;
 
+    fn takes_bf16(&self) -> bool {
+        self.device.is_cuda()
+    }
+
     fn linear_weights<'a>(&self, weights: HostLinear<'a>) -> Result<Affine> {
         Affine::new(&weights, &self.device)
     }
@@ -114,6 +121,19 @@ impl Ops for Candle {
             width: values.dim(1)?,
             values: host(values)?.into(),
         })
+    }
+
+    fn is_finite(&self, values: &OnCandle) -> Result<bool> {
+        let values = values.tensor()?;
+        // x − x is 0, and NaN for a NaN and for an infinity.
+        let sum: f32 = values.sub(values)?.sum_all()?.to_scalar()?;
+        Ok(sum == 0.0)
+    }
+
+    fn row_norms(&self, values: &OnCandle) -> Result<Vec<f32>> {
+        // Summed in f64, as everywhere.
+        let squares = values.tensor()?.to_dtype(DType::F64)?.sqr()?;
+        Ok(squares.sum(1)?.sqrt()?.to_dtype(DType::F32)?.to_vec1()?)
     }
 
     fn copy(&self, from: &OnCandle, to: &mut OnCandle) -> Result<()> {

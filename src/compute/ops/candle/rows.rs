@@ -1,10 +1,11 @@
 //! Turns scores into a pattern and one summary per row on a candle device; only the summaries are copied to the host.
 
 use candle_core::{D, Result, Tensor};
+use rayon::prelude::*;
 
 use super::buffer::host;
 use super::definition;
-use super::figures::Figures;
+use super::figures::{COUNT, Figures};
 use super::finished::Finished;
 use super::group::Group;
 use super::maps::Copies;
@@ -23,20 +24,20 @@ pub(super) fn finish(
     if block.has_unseeing() && group.run.spec.no_visible == NoVisible::Nan {
         return definition::finish(group, block, &products, columns);
     }
-    let (masked, pattern, figures) = figures(group, block, &products, columns, copies)?;
-    let n = group.n_heads() * block.n_rows();
-    let figures = host(&figures)?; // [figure, head · row]
-    let mut rows = Vec::with_capacity(n);
-    for nth in 0..n {
-        let of_row = Figures::of(figures.iter().copied().skip(nth).step_by(n));
-        let row = of_row.and_then(|figures| summary(group, block, nth, &figures));
-        match row {
-            Some(row) => rows.push(row),
-            None => return definition::finish(group, block, &products, columns),
-        }
-    }
+    let (scores, pattern, figures) = figures(group, block, &products, columns, copies)?;
+    let figures = host(&figures)?; // [head · row, figure]
+    let of_rows = figures.par_chunks_exact(COUNT).enumerate();
+    let rows: Option<Vec<RowSummary>> = of_rows
+        .map(|(nth, of_row)| {
+            let figures = Figures::of(of_row.iter().copied())?;
+            summary(group, block, nth, &figures)
+        })
+        .collect();
+    let Some(rows) = rows else {
+        return definition::finish(group, block, &products, columns);
+    };
     Ok(Finished {
-        scores: masked,
+        scores,
         pattern,
         rows,
         on_host: None,
@@ -87,14 +88,19 @@ impl Moments {
     }
 }
 
-/// Masked scores, the pattern, and the statistics of every row. // [head, row, key] twice, [figure, head · row]
+/// Masked scores if there is a sink for them, the pattern, and the statistics of every row. // [head, row, key] twice,
+/// [head · row, figure]
 fn figures(
     group: &Group<'_>,
     block: &Block,
     products: &Tensor,
     columns: Option<&Tensor>,
     copies: Option<&Copies>,
-) -> Result<(Tensor, Tensor, Tensor)> {
+) -> Result<(Option<Tensor>, Tensor, Tensor)> {
+    #[cfg(feature = "cuda")]
+    if let Some(done) = super::fused::rows(group, block, products, columns, copies)? {
+        return Ok((done.scores, done.pattern, done.figures));
+    }
     let spec = group.run.spec;
     let cosines = products.broadcast_mul(&group.inverse_k_norms)?;
     let cosine_sum = block.where_seen(&cosines, 0.0)?.sum_keepdim(D::Minus1)?;
@@ -191,8 +197,8 @@ fn figures(
         carried,
         carried_logs,
     };
-    let figures = Tensor::stack(&figures.into_vec(), 0)?.flatten_all()?;
-    Ok((scores.masked, pattern, figures))
+    let figures = Tensor::cat(&figures.into_vec(), D::Minus1)?;
+    Ok((Some(scores.masked), pattern, figures))
 }
 
 /// Σ c and Σ c log c of c = p·‖v W_O‖, with norms divided by the head's largest. // [head, row, 1] each
@@ -234,14 +240,8 @@ fn top_two(block: &Block, pattern: &Tensor) -> Result<(Tensor, Tensor, Tensor)> 
 
 /// Probabilities of the first token, the query's own token, and the one before it. // [head, row, 1] each
 fn chosen_keys(visibility: &Visibility, block: &Block, pattern: &Tensor) -> Result<[Tensor; 3]> {
-    // If there is no such key, another one is read and its value is not used.
-    let last = block.n_keys - 1;
-    let first = visibility.first_real_key().unwrap_or(0);
-    let previous = |query_idx| visibility.previous_real_key(query_idx).unwrap_or(0);
-    let of_query = |query_idx: usize| [first, query_idx, previous(query_idx)];
-    let keys = block.queries.clone().flat_map(of_query);
-    let keys: Vec<u32> = keys.map(|key_idx| key_idx.min(last) as u32).collect();
     let n_rows = block.n_rows();
+    let keys = block.chosen_keys(visibility);
     let keys = Tensor::from_vec(keys, (1, n_rows, 3), pattern.device())?;
     let keys = keys.broadcast_as((pattern.dim(0)?, n_rows, 3))?;
     let chosen = pattern.gather(&keys.contiguous()?, D::Minus1)?;

@@ -1,18 +1,23 @@
 //! Scores of a row block on a candle device: products, scale, softcap, bias, and visibility.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use candle_core::{Device, Result, Tensor};
 
 use super::group::{BiasTable, Group};
-use crate::attention::{Run, Scale, row_scale};
+use crate::attention::{Run, Scale, Visibility, row_scale};
 
 /// Some queries × all keys: data shared by all heads.
 pub(super) struct Block {
     pub queries: Range<usize>,
     pub n_keys: usize,
-    /// 1 where the query sees the key. // [1, row, key]
-    pub seen: Tensor,
+    /// First and last visible key, and the hole between them, of each query. // [row]
+    ranges: Vec<[Range<usize>; 2]>,
+    /// 1 for keys that are not padding; `None` if no key is padding. // [key]
+    real: Option<Vec<u8>>,
+    /// What [`Self::seen`] returned.
+    seen: OnceLock<Tensor>,
     /// [row, 1]
     pub query_idx: Tensor,
     /// [1, key]
@@ -31,31 +36,21 @@ impl Block {
         };
         // f32 represents every index up to 16 million exactly.
         let query_idx = column(&|query_idx| query_idx as f32)?;
-        let start = column(&|query_idx| visibility.range(query_idx).start as f32)?;
-        let end = column(&|query_idx| visibility.range(query_idx).end as f32)?;
         let keys: Vec<f32> = (0..n_keys).map(|key_idx| key_idx as f32).collect();
         let key_idx = Tensor::from_vec(keys, (1, n_keys), device)?;
-        let mut seen = key_idx
-            .broadcast_ge(&start)?
-            .mul(&key_idx.broadcast_lt(&end)?)?; // [row, key]
-        if visibility.mask().streaming.is_some() {
-            let start = column(&|query_idx| visibility.hole(query_idx).start as f32)?;
-            let end = column(&|query_idx| visibility.hole(query_idx).end as f32)?;
-            let is_before = key_idx.broadcast_lt(&start)?;
-            let is_kept = is_before.add(&key_idx.broadcast_ge(&end)?)?;
-            seen = seen.mul(&is_kept)?;
-        }
-        if let Some(real) = visibility.real_keys() {
-            let real: Vec<u8> = real.iter().map(|real| u8::from(*real)).collect();
-            let real = Tensor::from_vec(real, (1, n_keys), device)?;
-            seen = seen.broadcast_mul(&real)?;
-        }
+        let ranges = |query_idx| [visibility.range(query_idx), visibility.hole(query_idx)];
+        let real = visibility.real_keys().map(|real| {
+            let real = real.iter().map(|real| u8::from(*real));
+            real.collect::<Vec<u8>>()
+        });
         let n_visible = queries.clone().map(|query_idx| group.n_visible(query_idx));
         Ok(Self {
             n_visible: n_visible.collect(),
+            ranges: queries.clone().map(ranges).collect(),
             queries,
             n_keys,
-            seen: seen.unsqueeze(0)?,
+            real,
+            seen: OnceLock::new(),
             query_idx,
             key_idx,
         })
@@ -65,11 +60,39 @@ impl Block {
         self.queries.len()
     }
 
+    /// 1 where the query sees the key. Computed once: the kernels of `fused` look at ranges instead. // [1, row, key]
+    fn seen(&self) -> Result<Tensor> {
+        if let Some(seen) = self.seen.get() {
+            return Ok(seen.clone());
+        }
+        let (device, key_idx) = (self.key_idx.device(), &self.key_idx);
+        let column = |of: &dyn Fn(&[Range<usize>; 2]) -> usize| {
+            let values: Vec<f32> = self.ranges.iter().map(|ranges| of(ranges) as f32).collect();
+            Tensor::from_vec(values, (self.n_rows(), 1), device)
+        };
+        let (start, end) = (column(&|of| of[0].start)?, column(&|of| of[0].end)?);
+        let mut seen = key_idx
+            .broadcast_ge(&start)?
+            .mul(&key_idx.broadcast_lt(&end)?)?; // [row, key]
+        if self.ranges.iter().any(|[_, hole]| !hole.is_empty()) {
+            let (start, end) = (column(&|of| of[1].start)?, column(&|of| of[1].end)?);
+            let is_before = key_idx.broadcast_lt(&start)?;
+            let is_kept = is_before.add(&key_idx.broadcast_ge(&end)?)?;
+            seen = seen.mul(&is_kept)?;
+        }
+        if let Some(real) = &self.real {
+            let real = Tensor::from_slice(real, (1, self.n_keys), device)?;
+            seen = seen.broadcast_mul(&real)?;
+        }
+        let seen = seen.unsqueeze(0)?;
+        Ok(self.seen.get_or_init(|| seen).clone())
+    }
+
     /// `values` where the query sees the key, `elsewhere` where it does not. // [head, row, key]
     pub fn where_seen(&self, values: &Tensor, elsewhere: f32) -> Result<Tensor> {
         let shape = values.shape();
         let elsewhere = Tensor::full(elsewhere, (1, 1, 1), values.device())?.broadcast_as(shape)?;
-        self.seen
+        self.seen()?
             .broadcast_as(shape)?
             .where_cond(values, &elsewhere)
     }
@@ -80,26 +103,58 @@ impl Block {
         Tensor::from_vec(values, (1, self.n_rows(), 1), device)
     }
 
+    /// Of each row: the range of its visible keys, the hole in it, and how many keys are visible. // [row, 5]
+    #[cfg(feature = "cuda")]
+    pub fn visible_ranges(&self) -> Vec<u32> {
+        let rows = self.ranges.iter().zip(&self.n_visible);
+        let of_row = |([range, hole], n_visible): (&[Range<usize>; 2], &usize)| {
+            [range.start, range.end, hole.start, hole.end, *n_visible].map(|n| n as u32)
+        };
+        rows.flat_map(of_row).collect()
+    }
+
+    /// Flags of keys that are not padding; `None` if no key is padding. // [key]
+    #[cfg(feature = "cuda")]
+    pub fn real_keys(&self) -> Option<&[u8]> {
+        self.real.as_deref()
+    }
+
+    /// Of each row: the first key, the query's own, and the one before it. If there is no such key, another one is named
+    /// and what is read there is not used. // [row, 3]
+    pub fn chosen_keys(&self, visibility: &Visibility) -> Vec<u32> {
+        let last = self.n_keys - 1;
+        let first = visibility.first_real_key().unwrap_or(0);
+        let previous = |query_idx| visibility.previous_real_key(query_idx).unwrap_or(0);
+        let of_query = |query_idx: usize| [first, query_idx, previous(query_idx)];
+        let keys = self.queries.clone().flat_map(of_query);
+        keys.map(|key_idx| key_idx.min(last) as u32).collect()
+    }
+
     /// Whether some query has no visible key.
     pub fn has_unseeing(&self) -> bool {
         self.n_visible.contains(&0)
     }
 }
 
-/// Products times the scale of their rows. // [head, row, key]
-pub(super) fn scaled(group: &Group<'_>, block: &Block, products: &Tensor) -> Result<Tensor> {
+/// What the products of each row are multiplied with. // [head · row]
+pub(super) fn row_scales(group: &Group<'_>, block: &Block) -> Vec<f32> {
     let (spec, visibility) = (group.run.spec, group.run.visibility);
     if !matches!(spec.scale, Scale::OfKeys(_)) {
-        return products.affine(f64::from(spec.scale.factor(spec.d_head)), 0.0);
+        return vec![spec.scale.factor(spec.d_head); group.n_heads() * block.n_rows()];
     }
     let of_head = |idx: usize| {
         let k_norms = &group.k_norms[group.kv_of(idx)];
         let queries = block.queries.clone();
         queries.map(move |query_idx| row_scale(spec, visibility, k_norms, query_idx))
     };
-    let scales: Vec<f32> = (0..group.n_heads()).flat_map(of_head).collect();
+    (0..group.n_heads()).flat_map(of_head).collect()
+}
+
+/// Products times the scale of their rows. // [head, row, key]
+pub(super) fn scaled(group: &Group<'_>, block: &Block, products: &Tensor) -> Result<Tensor> {
     let shape = (group.n_heads(), block.n_rows(), 1);
-    products.broadcast_mul(&Tensor::from_vec(scales, shape, products.device())?)
+    let scales = Tensor::from_vec(row_scales(group, block), shape, products.device())?;
+    products.broadcast_mul(&scales)
 }
 
 /// q·k of a block. // [head, row, key]
