@@ -178,7 +178,6 @@ fn stay(
     story: Option<StoryLoader>,
 ) -> Result<()> {
     tell_panics_apart();
-    let begun = Instant::now();
     let (sender, receiver) = mpsc::channel();
     let worker = {
         let sender = sender.clone();
@@ -248,7 +247,6 @@ fn stay(
         let _claim = hear_signals(sender.clone());
         listen(sender);
         let terminal = TerminalSetup {
-            begun,
             asks_ground,
             takes_mouse,
         };
@@ -267,7 +265,6 @@ fn stay(
 
 /// Options for taking over the terminal.
 struct TerminalSetup {
-    begun: Instant,
     asks_ground: bool,
     takes_mouse: bool,
 }
@@ -313,12 +310,10 @@ fn show(
         CrosstermBackend::new(stdout()),
         TerminalOptions { viewport },
     )?;
-    // Wait for the terminal's answer about its background: it comes at once, and a frame in the wrong colours would be visible.
-    let left = |hands: &EffectRunner| {
-        let question = hands.question.as_ref()?;
-        question.left_before_frame(taking.begun)
-    };
-    wait_for_answer(app, hands, receiver, left);
+    // Most terminals tell their background at once, and a frame in the wrong colours would be visible.
+    wait_for_answer(app, hands, receiver, |hands| {
+        hands.question.as_ref()?.left_before_frame()
+    });
     let mut pictures = Pictures::of(hands.graphics);
     while !app.is_over {
         // Resize even if the size is unchanged: a terminal may lose cells when it is resized back and forth.
@@ -348,7 +343,7 @@ fn show(
     }
     // An answer that arrives after the end would be typed into the shell.
     wait_for_answer(app, hands, receiver, |hands| {
-        hands.question.as_ref()?.left()
+        hands.question.as_ref()?.left_before_end()
     });
     drop(guard);
     Ok(())

@@ -1,4 +1,4 @@
-//! Detects the terminal's background: asked while the checkpoint opens, and awaited briefly.
+//! Detects the terminal's background. The first frame hardly waits for the answer; a later answer draws the screen again.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use super::input::Answer;
 use super::theme::Ground;
 
-/// Time after which an answer is neither awaited nor accepted.
-const LIMIT: Duration = Duration::from_millis(100);
-/// Latest time of the first frame after the screen was requested, whatever the terminal answers.
-const FIRST_FRAME: Duration = Duration::from_millis(60);
+/// Time after which an answer is no longer accepted: colours must not change while somebody reads.
+const LIMIT: Duration = Duration::from_secs(3);
+/// How long the end of the program waits for an answer, which the shell would take for input.
+const FAREWELL: Duration = Duration::from_millis(100);
+/// How long the first frame waits: enough for a terminal on the same machine, so that it sees no frame in the wrong colours.
+const FIRST_FRAME: Duration = Duration::from_millis(5);
 
 /// Asks for the background, then for the terminal type: every terminal answers the second, which ends the wait if it does not
 /// know the first.
@@ -44,21 +46,24 @@ impl Question {
         }))
     }
 
-    /// Returns how long to keep waiting for an answer.
-    pub fn left(&self) -> Option<Duration> {
-        let left = LIMIT.checked_sub(self.asked.elapsed());
-        left.filter(|_| self.is_open)
+    /// Returns how long the first frame may still wait.
+    pub fn left_before_frame(&self) -> Option<Duration> {
+        self.left(FIRST_FRAME)
     }
 
-    /// Returns how long the first frame may still wait, for a screen requested at `begun`.
-    pub fn left_before_frame(&self, begun: Instant) -> Option<Duration> {
-        let left = FIRST_FRAME.checked_sub(begun.elapsed())?;
-        self.left().map(|own| own.min(left))
+    /// Returns how long the end of the program has to wait.
+    pub fn left_before_end(&self) -> Option<Duration> {
+        self.left(FAREWELL)
+    }
+
+    fn left(&self, limit: Duration) -> Option<Duration> {
+        let left = limit.checked_sub(self.asked.elapsed());
+        left.filter(|_| self.is_open)
     }
 
     /// Handles an answer; returns the background that it reports, unless it is too late.
     pub fn take(&mut self, answer: Answer) -> Option<Ground> {
-        let is_in_time = self.left().is_some();
+        let is_in_time = self.left(LIMIT).is_some();
         match answer {
             Answer::Background(rgb) => is_in_time.then(|| Ground::of(rgb)),
             Answer::Attributes => {
@@ -87,14 +92,14 @@ mod tests {
             question.take(Answer::Background([30, 30, 46])),
             Some(Ground::Dark)
         );
-        assert!(question.left().is_some());
+        assert!(question.left_before_end().is_some());
         assert_eq!(question.take(Answer::Attributes), None);
-        assert_eq!(question.left(), None);
+        assert_eq!(question.left_before_end(), None);
         let mut late = Question {
             asked: Instant::now() - 2 * LIMIT,
             is_open: true,
         };
         assert_eq!(late.take(Answer::Background([250; 3])), None);
-        assert_eq!(late.left_before_frame(Instant::now()), None);
+        assert_eq!(late.left_before_frame(), None);
     }
 }

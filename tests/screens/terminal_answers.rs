@@ -49,11 +49,27 @@ fn a_light_background_is_told_by_the_terminal_and_keys_around_the_answer_are_kep
 }
 
 #[test]
-fn a_terminal_that_answers_late_or_not_at_all_is_taken_for_dark_and_the_answer_is_no_key() {
+fn a_terminal_that_answers_after_the_first_frame_is_drawn_again_in_its_colours() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut terminal = start(&[], &[], directory.path());
     assert_eq!(title_colour(&terminal), DARK);
-    std::thread::sleep(Duration::from_millis(200));
+    terminal.send(b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?62;4c");
+    let is_light = |screen: &vt100::Screen| {
+        let cell = screen.cell(2, 2);
+        cell.is_some_and(|cell| cell.bold() && cell.fgcolor() == LIGHT)
+    };
+    let shown = terminal.until(Duration::from_secs(10), is_light);
+    assert!(shown.is_some(), "{}", terminal.text());
+    terminal.send(b"q");
+    assert_eq!(terminal.ends().code(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_answers_much_later_is_taken_for_dark_and_the_answer_is_no_key() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut terminal = start(&[], &[], directory.path());
+    assert_eq!(title_colour(&terminal), DARK);
+    std::thread::sleep(Duration::from_millis(3200));
     terminal.send(b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\");
     terminal.send(b"2");
     terminal.shows("› Head");
