@@ -30,7 +30,7 @@ from types import SimpleNamespace
 from places import ROOT, SOURCE, program
 
 STAND_INS = ("model", "ids", "tokenizer", "batches", "optimizer", "attnscope", "pandas", "polars", "duckdb")
-PACKAGES = ("pandas", "polars", "duckdb")
+PACKAGES = ("pandas", "polars", "duckdb", "safetensors", "vllm")
 
 
 def is_installed(package):
@@ -166,6 +166,11 @@ def write_files(given):
     with record(given["model"], "reference.safetensors", names=names, quiet=True):
         given["model"](given["ids"])
     given["model"].train()
+    if is_installed("safetensors"):
+        import torch
+        from safetensors.torch import save_file
+
+        save_file({"hidden_states": torch.zeros(5, 4, 16), "token_ids": torch.arange(5)}, "REQUEST.safetensors")
     if program() is not None:
         report = [program(), "report", "fixtures/healthy", "--tokens", "1,2,3", "--format", "parquet", "--output"]
         os.makedirs("out/parts")
