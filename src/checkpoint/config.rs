@@ -91,9 +91,10 @@ impl Config {
         &self.path
     }
 
-    /// Returns the text part of a multimodal configuration.
+    /// Returns the text part of a multimodal configuration; of a model that thinks and talks, that of the part that thinks.
     pub fn text_part(&self) -> Option<Self> {
-        self.part("text_config")
+        let thinks = || self.part("thinker_config")?.text_part();
+        self.part("text_config").or_else(thinks)
     }
 
     /// Returns the configuration in a nested object; `None` if there is no such object.

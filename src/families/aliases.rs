@@ -20,6 +20,7 @@ struct Alias {
 #[derive(Debug, Clone, Copy)]
 enum Held {
     Number(f64),
+    Count(u64),
     Flag(bool),
     /// The value of another key, or this token.
     TokenOf(&'static str, u64),
@@ -48,9 +49,28 @@ const QWEN2_VL: Alias = Alias {
     ..Alias::plain("", "qwen2")
 };
 
+/// The text part of PaddleOCR-VL.
+const PADDLEOCR_VL: Alias = Alias {
+    absent: &[
+        (THETA, Held::Number(5e5)),
+        ("rms_norm_eps", Held::Number(1e-5)),
+        ("head_dim", Held::Count(128)),
+        ("tie_word_embeddings", Held::Flag(true)),
+    ],
+    off: &["use_bias"],
+    ..Alias::plain("", "llama")
+};
+
 /// Every alias, sorted by name.
 const ALIASES: &[Alias] = &[
     Alias::plain("camembert", "roberta"),
+    Alias {
+        absent: &[
+            (THETA, Held::Number(1e6)),
+            ("rms_norm_eps", Held::Number(1e-5)),
+        ],
+        ..Alias::plain("emu3_text_model", "llama")
+    },
     Alias {
         absent: &[
             (THETA, Held::Number(5e5)),
@@ -63,6 +83,21 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("flaubert", "xlm")
     },
     Alias {
+        absent: &[
+            ("hidden_size_per_layer_input", Held::Count(0)),
+            ("sliding_window", Held::Count(1024)),
+            ("max_position_embeddings", Held::Count(262_144)),
+        ],
+        ..Alias::plain("gemma4_unified_text", "gemma4_text")
+    },
+    Alias {
+        absent: &[("attention_bias", Held::Flag(true))],
+        always: &[("qk_norm", false)],
+        ..Alias::plain("glm4v_moe_text", "glm4_moe")
+    },
+    Alias::plain("hunyuan_vl", "hunyuan_v1_dense"),
+    Alias::plain("hunyuan_vl_text", "hunyuan_v1_dense"),
+    Alias {
         off: &["quant_mode"],
         ..Alias::plain("ibert", "roberta")
     },
@@ -72,6 +107,14 @@ const ALIASES: &[Alias] = &[
         off: &["use_prompt"],
         ..Alias::plain("mvp", "bart")
     },
+    Alias {
+        name: "paddleocr_vl",
+        ..PADDLEOCR_VL
+    },
+    Alias {
+        name: "paddleocr_vl_text",
+        ..PADDLEOCR_VL
+    },
     Alias::plain("phi4_multimodal", "phi3"),
     Alias {
         absent: &[
@@ -79,6 +122,13 @@ const ALIASES: &[Alias] = &[
             ("decoder_start_token_id", Held::TokenOf("bos_token_id", 0)),
         ],
         ..Alias::plain("plbart", "bart")
+    },
+    Alias {
+        absent: &[
+            (THETA, Held::Number(1e6)),
+            ("tie_word_embeddings", Held::Flag(true)),
+        ],
+        ..Alias::plain("qwen2_5_omni_text", "qwen2")
     },
     Alias {
         name: "qwen2_5_vl",
@@ -95,6 +145,13 @@ const ALIASES: &[Alias] = &[
     Alias {
         name: "qwen2_vl_text",
         ..QWEN2_VL
+    },
+    Alias {
+        absent: &[
+            (THETA, Held::Number(1e6)),
+            ("norm_topk_prob", Held::Flag(true)),
+        ],
+        ..Alias::plain("qwen3_omni_moe_text", "qwen3_moe")
     },
     Alias {
         absent: &[(THETA, Held::Number(5e5))],
@@ -147,6 +204,7 @@ pub(super) fn complete(config: &mut Config) -> Result<()> {
         }
         let value = match held {
             Held::Number(number) => Value::from(*number),
+            Held::Count(count) => Value::from(*count),
             Held::Flag(flag) => Value::from(*flag),
             Held::TokenOf(other, token) => {
                 let stated = config.get(other).filter(|value| !value.is_null());

@@ -3,16 +3,21 @@
 use super::Family;
 use super::reading::llama_like::{BiasRule, MlpStore, NormPlaces, NormStyle, RMS, Recipe};
 
-pub const FAMILY: Family = Family::decoder("glm4", "Glm4", || Recipe {
-    norm: NormStyle {
-        eps: 1.5625e-7,
-        ..RMS
-    },
-    norm_places: NormPlaces::AroundByBranch,
-    rotary_share: Some(0.5),
-    interleaved: true,
-    qkv_bias: BiasRule::Key("attention_bias", true),
-    mlp: MlpStore::FusedGated,
-    d_head: Some(128),
-    ..Recipe::llama()
-});
+pub const FAMILY: Family = Family::decoder("glm4", "Glm4", recipe);
+
+/// How GLM 4 differs from Llama.
+pub(super) fn recipe() -> Recipe {
+    Recipe {
+        norm: NormStyle {
+            eps: 1.5625e-7,
+            ..RMS
+        },
+        norm_places: NormPlaces::AroundByBranch,
+        rotary_share: Some(0.5),
+        interleaved: true,
+        qkv_bias: BiasRule::Key("attention_bias", true),
+        mlp: MlpStore::FusedGated,
+        d_head: Some(128),
+        ..Recipe::llama()
+    }
+}

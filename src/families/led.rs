@@ -20,6 +20,12 @@ const LIKE: BartLike = BartLike {
     ],
     scales: None,
     window: Some("attention_window"),
+    of_encoder: Some([
+        "longformer_self_attn.query",
+        "longformer_self_attn.key",
+        "longformer_self_attn.value",
+        "output",
+    ]),
     reads_again: DecoderInput::Shifted,
     ..BartLike::PLAIN
 };

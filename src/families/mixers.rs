@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use attnscope_spec::{BlockSpec, ModelSpec};
+use attnscope_spec::{BlockSpec, FeedForward, ModelSpec};
 
 /// Lists layers without attention, and layers with another mixer beside it; `None` if every layer only attends.
 pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
@@ -13,7 +13,10 @@ pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
         match (block.own(), other) {
             (Some(_), Some(label)) => with_attention.entry(label).or_default().push(layer_idx),
             (None, label) => {
-                let label = label.unwrap_or("only a feed-forward layer");
+                let label = label.unwrap_or(match block.feed_forward {
+                    FeedForward::None => "nothing at all",
+                    _ => "only a feed-forward layer",
+                });
                 without_attention.entry(label).or_default().push(layer_idx);
             }
             (Some(_), None) => {}

@@ -19,6 +19,38 @@ use super::reading::{
 pub const FAMILY: Family = Family::own("modernbert", "ModernBert", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = ModernBertLike {
+        family: FAMILY.model_type,
+        is_causal: false,
+        fused: Some("attn.Wqkv"),
+        head: "head",
+        has_width: true,
+    };
+    read_as(checkpoint, reader, like)
+}
+
+/// How families of ModernBERT's kind differ.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ModernBertLike {
+    pub family: &'static str,
+    pub is_causal: bool,
+    /// Name of queries, keys and values in one tensor; `None` if they are stored apart.
+    pub fused: Option<&'static str>,
+    /// Name of the head's dense layer and norm.
+    pub head: &'static str,
+    /// Whether `sliding_window` counts, and before `local_attention`.
+    pub has_width: bool,
+}
+
+/// Reads a family of ModernBERT's kind.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_as(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: ModernBertLike,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let n_layers = reader.layers("num_hidden_layers")?;
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
@@ -34,11 +66,16 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let mlp_bias = reader.flag_or("mlp_bias", "mlp_bias", false)?;
     let has_norm_bias = reader.flag_or("norm_bias", "norm_bias", false)?;
     let is_windowed = windowed_layers(reader, n_layers)?;
-    let default = Origin::Default("local_attention".to_owned());
+    const WIDTH: &str = "local_attention";
+    if like.is_causal && reader.is_null(WIDTH) {
+        let problem = "expected a whole number from 2, found null";
+        return Err(Error::config(reader.path(), WIDTH, problem));
+    }
+    let default = Origin::Default(WIDTH.to_owned());
     // `sliding_window` states half of the width in transformers, and takes precedence.
     let width = match reader.value("sliding_window") {
-        Some(_) => 2 * reader.size("window_each_side", "sliding_window")?,
-        None => reader.size_or("window_both_sides", "local_attention", 128, default)?,
+        Some(_) if like.has_width => 2 * reader.size("window_each_side", "sliding_window")?,
+        _ => reader.size_or("window_both_sides", WIDTH, 128, default)?,
     };
     let ropes = [
         ("full_attention", "global_rope_theta", 160_000.0),
@@ -54,7 +91,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         rope(reader, rule)
     });
     let (global, local) = (global?, local?);
-    let attention = AttentionSpec::plain(n_heads, n_heads, d_head, false);
+    let attention = AttentionSpec::plain(n_heads, n_heads, d_head, like.is_causal);
+    let window = if like.is_causal {
+        Window::Back(width / 2)
+    } else {
+        Window::Around(width / 2)
+    };
     note_attention(reader, &attention, Origin::Family);
 
     let base = prefix(tensors, &["model.", ""], "embeddings.tok_embeddings.weight");
@@ -68,8 +110,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let one = |name: &str, n_in, n_out, has_bias| {
             linear(&format!("{at}.{name}"), n_in, n_out, has_bias)
         };
-        let fused = one("attn.Wqkv", d_model, 3 * d_model, attention_bias);
-        let [q, k, v] = stacked(&fused, [d_model; 3]);
+        let [q, k, v] = match like.fused {
+            Some(name) => {
+                let fused = one(name, d_model, 3 * d_model, attention_bias);
+                stacked(&fused, [d_model; 3])
+            }
+            None => ["attn.q_proj", "attn.k_proj", "attn.v_proj"]
+                .map(|name| one(name, d_model, d_model, attention_bias)),
+        };
         let o = one("attn.Wo", d_model, d_model, attention_bias);
         // The activated half comes first, then the half that it gates.
         let [gate, up, _] = stacked(
@@ -86,7 +134,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             sparsity: None,
         };
         let mut spec = attention.clone();
-        spec.mask.window = is_windowed[layer_idx].then_some(Window::Around(width / 2));
+        spec.mask.window = is_windowed[layer_idx].then_some(window);
         spec.rope = Some(
             if is_windowed[layer_idx] {
                 &local
@@ -114,19 +162,21 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     // A stored bias is ignored if the configuration switches it off.
     let has_bias = reader.value("decoder_bias") != Some(&serde_json::Value::Bool(false));
-    let head = tensors.contains("head.dense.weight").then(|| {
+    let of_head_at = format!("{}.dense.weight", like.head);
+    let head = tensors.contains(&of_head_at).then(|| {
         let stored = |name: &str| Some(name.to_owned()).filter(|name| tensors.contains(name));
         let weight = either(
             tensors,
             ["decoder.weight".to_owned(), tokens.tensor.clone()],
         );
-        let mut of_norm = layer_norm_bias_if_stored(tensors, "head.norm", d_model, eps);
-        of_norm.bias = has_norm_bias.then(|| "head.norm.bias".to_owned());
+        let mut of_norm =
+            layer_norm_bias_if_stored(tensors, &format!("{}.norm", like.head), d_model, eps);
+        of_norm.bias = has_norm_bias.then(|| format!("{}.norm.bias", like.head));
         HeadSpec {
             transform: Some(TransformSpec {
                 dense: LinearSource::whole(
-                    "head.dense.weight".to_owned(),
-                    stored("head.dense.bias"),
+                    of_head_at.clone(),
+                    stored(&format!("{}.dense.bias", like.head)),
                     d_model,
                     d_model,
                 ),
@@ -150,7 +200,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let stack = StackSpec::only(embed, blocks, Some(norm("final_norm")));
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),
-        ..ModelSpec::of_one_stack(FAMILY.model_type, stack, head)
+        is_causal_lm: like.is_causal && head.is_some(),
+        ..ModelSpec::of_one_stack(like.family, stack, head)
     })
 }
 

@@ -85,6 +85,14 @@ fn read_unwrapped(
     None
 }
 
+/// The decoder of a model whose encoder reads no text, if its family is known.
+fn writer_of(config: &Config) -> Option<Config> {
+    config.part("encoder")?;
+    let decoder = config.part("decoder")?;
+    find(&mut Reader::new(&decoder)).ok()?;
+    Some(decoder)
+}
+
 /// Reads how weights are to be run under the names that they have now.
 fn read_spec(
     checkpoint: &mut Checkpoint,
@@ -114,7 +122,10 @@ fn read_spec(
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         _ if tower.is_some() => None,
         Ok(_) => None,
-        Err(_) => checkpoint.config.text_part(),
+        Err(_) => {
+            let config = &checkpoint.config;
+            config.text_part().or_else(|| writer_of(config))
+        }
     };
     if let Some(text) = &mut text_part {
         aliases::complete(text)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::{TensorInfo, Tensors};
-use attnscope_spec::{KvSharing, ModelSpec};
+use attnscope_spec::{KvSharing, Mixer, ModelSpec};
 
 use super::find::named;
 
@@ -47,7 +47,7 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 43] = [
+const OTHER_PARTS: [&str; 49] = [
     "lang_embeddings",
     "pooler",
     "contact_head",
@@ -91,6 +91,12 @@ const OTHER_PARTS: [&str; 43] = [
     ".e2e_query.",
     ".e2w_query.",
     ".w2e_query.",
+    "mlp_AR.",
+    "vit.layers.",
+    "vit.perceive.",
+    "vit.embeddings.patch_embedding.",
+    "vit.embeddings.position_embedding.",
+    "img_temporal_embedding.",
 ];
 
 const ADAPTERS: [&str; 10] = [
@@ -175,11 +181,15 @@ pub fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
-/// Whether a stored tensor is not needed: one that the family does not read, a key map in a layer with shared keys, or a head bias
-/// that another bias overrides.
+/// Whether a stored tensor is not needed: one that the family does not read, one of a layer that changes nothing, a key map in a
+/// layer with shared keys, or a head bias that another bias overrides.
 pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     if named(spec.family).is_some_and(|family| family.unread.iter().any(|end| name.ends_with(end)))
     {
+        return true;
+    }
+    let layer = layer_of(name).and_then(|idx| spec.main_stack().blocks().get(idx));
+    if layer.is_some_and(|block| block.mixer == Mixer::None && block.linears().is_empty()) {
         return true;
     }
     let blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());

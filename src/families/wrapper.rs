@@ -20,11 +20,13 @@ enum WrapperRule {
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const WRAPPER_RULES: [(&str, WrapperRule); 12] = [
+const WRAPPER_RULES: [(&str, WrapperRule); 14] = [
     ("blip-2", WrapperRule::WholeInside),
     ("gemma3n", WrapperRule::WholeInside),
     ("gemma4", WrapperRule::WholeInside),
+    ("gemma4_unified", WrapperRule::WholeInside),
     ("granite_speech", WrapperRule::WholeInside),
+    ("hyperclovax_vision_v2", WrapperRule::WholeInside),
     ("instructblip", WrapperRule::WholeInside),
     ("instructblipvideo", WrapperRule::WholeInside),
     ("kosmos-2", WrapperRule::WholeInside),

@@ -260,7 +260,7 @@ fn add_rows(
 const READ_AT_ONCE: usize = 256;
 
 /// Adds sines and cosines whose frequencies fall from 1 to 1/10,000.
-fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {
+pub(super) fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {
     let n_sines = match sines {
         // The last column of an odd width stays 0.
         Sines::HalvesToEnd => width / 2,

@@ -32,6 +32,7 @@ mod past;
 mod patches;
 mod project;
 pub mod recurrent;
+mod relative;
 mod rounded;
 mod route;
 mod rows;

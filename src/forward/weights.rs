@@ -5,12 +5,11 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use attnscope_checkpoint::{TensorView, Tensors};
-use attnscope_compute::attention::RelativeTables;
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::{NumberFormat, scale_assign};
+use attnscope_compute::kernels::scale_assign;
 use attnscope_compute::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use attnscope_compute::pace::Pace;
-use attnscope_spec::{LinearSource, MapScale, NormSource, Part, RelativeSource, TableSource};
+use attnscope_spec::{LinearSource, MapScale, NormSource, Part, TableSource};
 use rayon::prelude::*;
 
 use super::rounded::{largest_beside, round_read, rounded};
@@ -76,35 +75,6 @@ impl<'a, O: Ops> WeightReader<'a, O> {
 
     pub(super) fn optional_norm(self, source: &Option<NormSource>) -> Result<Option<O::Norm<'a>>> {
         source.as_ref().map(|source| self.norm(source)).transpose()
-    }
-
-    /// Reads learned relative-position vectors, in the form that queries and keys are multiplied with.
-    pub fn relative(
-        self,
-        source: &RelativeSource,
-        format: Option<NumberFormat>,
-    ) -> Result<RelativeTables> {
-        let (ops, table) = (self.ops, self.table(&source.embeddings)?);
-        let table = round_read(table, format);
-        let mut rows = O::Buffer::default();
-        ops.put(&table, source.embeddings.width, &mut rows)?; // [row, d_model]
-        if let Some(norm) = &source.norm {
-            let mut normed = O::Buffer::default();
-            ops.norm(&rows, &self.norm(norm)?, &mut normed)?;
-            rows = normed;
-        }
-        let projected = |linear: &Option<LinearSource>| -> Result<Option<Vec<f32>>> {
-            let Some(linear) = linear else {
-                return Ok(None);
-            };
-            let mut projected = O::Buffer::default();
-            ops.linear(&rows, &self.linear(linear)?, &mut projected, self.pace)?; // [row, n_heads · d_head]
-            Ok(Some(ops.get(&projected)?.values.into_owned()))
-        };
-        Ok(RelativeTables {
-            keys: projected(&source.key)?,
-            queries: projected(&source.query)?,
-        })
     }
 
     /// Reads all rows of a table.

@@ -83,7 +83,7 @@ impl ModelSpec {
     /// Whether a position table is added to embeddings.
     pub fn stores_positions(&self) -> bool {
         let mut stacks = self.stacks.iter();
-        stacks.any(|stack| stack.embed.positions.is_some())
+        stacks.any(|stack| stack.embed.positions.is_some() || stack.reaches_to_an_end())
     }
 
     /// Number of positions in the decoder's position table.

@@ -14,13 +14,45 @@ pub struct LatentSpec {
     pub shared_key: LinearSource,
 }
 
-/// Learned vectors per distance, and the maps that turn them into keys and queries.
+/// Vectors per distance.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DistanceRows {
+    /// Learned ones.
+    Stored(TableSource),
+    /// All sines, then all cosines, of the distance query − key; the first row is that of −n_rows / 2.
+    Sines { n_rows: usize, width: usize },
+}
+
+impl DistanceRows {
+    /// The table, if the vectors are learned.
+    pub fn table(&self) -> Option<&TableSource> {
+        match self {
+            Self::Stored(table) => Some(table),
+            Self::Sines { .. } => None,
+        }
+    }
+}
+
+/// Two biases of queries (Dai et al. 2019, arXiv 1901.02860).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueryBiases {
+    /// The bias of the map of queries, which meets keys. // [head, d_head]
+    pub of_keys: String,
+    /// Meets vectors of distances in its place. // [head, d_head]
+    pub of_distances: String,
+    pub n_heads: usize,
+    pub d_head: usize,
+}
+
+/// Vectors per distance, and the maps that turn them into keys and queries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelativeSource {
-    pub embeddings: TableSource,
+    pub embeddings: DistanceRows,
     pub norm: Option<NormSource>,
     /// Maps them to keys, which are multiplied with queries.
     pub key: Option<LinearSource>,
     /// Maps them to queries, which are multiplied with keys.
     pub query: Option<LinearSource>,
+    /// Set if queries meet keys and distances with biases of their own.
+    pub biases: Option<QueryBiases>,
 }

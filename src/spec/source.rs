@@ -25,6 +25,15 @@ pub struct Slab {
     pub is_joined: bool,
 }
 
+/// The last two axes of a stored map: heads, and the dimensions of each. The other axis comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadAxes {
+    pub n_heads: usize,
+    pub d_head: usize,
+    /// Whether they are the inputs, as of an output map.
+    pub are_inputs: bool,
+}
+
 /// An affine map and the tensors that hold it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinearSource {
@@ -44,6 +53,8 @@ pub struct LinearSource {
     pub scale: MapScale,
     /// Stored input axes (channels, rows, columns), if the input is a patch.
     pub patch: Option<[usize; 3]>,
+    /// Stored axes of heads in place of one, if there are two.
+    pub head_axes: Option<HeadAxes>,
     /// Multiplies the outputs, bias included. // [n_out]
     pub factors: Option<String>,
     /// The stored matrix is applied to both halves of the input.
@@ -92,6 +103,7 @@ impl LinearSource {
             is_transposed: false,
             scale: MapScale::ONE,
             patch: None,
+            head_axes: None,
             factors: None,
             applies_to_both_halves: false,
             rounded: None,
@@ -177,6 +189,14 @@ impl LinearSource {
         }
     }
 
+    /// The map, stored with two axes for heads in place of one.
+    pub fn by_heads(self, axes: HeadAxes) -> Self {
+        Self {
+            head_axes: Some(axes),
+            ..self
+        }
+    }
+
     /// The map, with its outputs multiplied by a stored vector.
     pub fn times(self, factors: String) -> Self {
         Self {
@@ -195,6 +215,14 @@ impl LinearSource {
         } else {
             self.n_in
         };
+        if let Some(axes) = self.head_axes {
+            let other = if axes.are_inputs {
+                self.n_stored_out
+            } else {
+                n_in
+            };
+            return vec![other, axes.n_heads, axes.d_head];
+        }
         let matrix = if self.is_input_major {
             [n_in, self.n_stored_out]
         } else {
@@ -208,6 +236,9 @@ impl LinearSource {
 
     /// The shape of the stored bias.
     pub fn stored_bias_shape(&self) -> Vec<usize> {
+        if let Some(axes) = self.head_axes.filter(|axes| !axes.are_inputs) {
+            return vec![axes.n_heads, axes.d_head];
+        }
         let slabs = self.slab.iter().map(|slab| slab.n);
         let n = if self.bias_is_of_part {
             self.n_out()

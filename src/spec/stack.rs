@@ -75,6 +75,13 @@ impl StackSpec {
         }
     }
 
+    /// Whether sines of distances are computed, up to the longest one.
+    pub(crate) fn reaches_to_an_end(&self) -> bool {
+        let own = self.blocks().iter().filter_map(BlockSpec::own);
+        let mut relative = own.filter_map(|own| own.projections.relative.as_deref());
+        relative.any(|relative| relative.embeddings.table().is_none())
+    }
+
     /// Number of layers; a recurrent network counts as one.
     pub fn n_layers(&self) -> usize {
         match &self.layers {

@@ -461,8 +461,13 @@ impl<'v, 'a> Walk<'v, 'a> {
             return;
         };
         self.with_use(Use::EveryDistance, |walk| {
-            let embeddings = Some(&relative.embeddings);
+            let embeddings = relative.embeddings.table();
             walk.table(format_args!("{name}.relative"), embeddings);
+            if let Some(biases) = &relative.biases {
+                let shape = vec![biases.n_heads, biases.d_head];
+                let key = format_args!("{name}.relative_bias");
+                walk.vector(key, &biases.of_distances, shape);
+            }
             let norm = relative.norm.as_ref();
             walk.norm(format_args!("{name}.relative_norm"), norm, None);
             let maps = [("key", &relative.key), ("query", &relative.query)];

@@ -347,7 +347,7 @@ fn families_page() -> String {
         "# Families\n\n\
          After this page you can tell whether attnscope reads your model, and what proves that it computes it right.\n\
          Generated from the registry of families, the sources and the cases under `fixtures/oracle/`.\n\n\
-         Each family is compared with what Hugging Face transformers 5.17 to 5.23 (4.57 for `nllb-moe`; float32, eager attention) computes for small\n\
+         Each family is compared with what Hugging Face transformers 5.17 to 5.24 (4.57 for `nllb-moe`; float32, eager attention) computes for small\n\
          models with random weights: {n_cases} configurations. Patterns agree within 2e-4, residuals and logits within 2e-3 relative\n\
          (`cargo test --test numbers oracle`). `fixtures/oracle/make_cases.py` makes most of them.\n\n\
          ## Kinds of models\n\n\

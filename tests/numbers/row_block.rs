@@ -74,6 +74,7 @@ fn heads_with_vectors_of_distances_agree() {
         case.relative = Some(RelativeTables {
             keys: table(5, sides[0]),
             queries: table(6, sides[1]),
+            of_rows: sides[0].then(|| noise(7, 2 * span * 4)),
         });
         case.real = (n == 131).then(|| noise(9, n).iter().map(|v| *v < 0.6).collect());
         compare(&case, 3);

@@ -25,6 +25,8 @@ pub struct PairBias {
     of_queries: Option<Vec<f32>>,
     /// Product of each key with each row of the table. // [key, row]
     of_keys: Option<Vec<f32>>,
+    /// What each row of the table adds to every pair. // [row]
+    of_rows: Option<Vec<f32>>,
 }
 
 impl PairBias {
@@ -35,7 +37,9 @@ impl PairBias {
         let at = |values: &Option<Vec<f32>>, idx: usize| {
             values.as_ref().map_or(0.0, |all| all[idx * n_rows + row])
         };
-        at(&self.of_queries, query_idx - self.first_query) + at(&self.of_keys, key_idx)
+        at(&self.of_queries, query_idx - self.first_query)
+            + at(&self.of_keys, key_idx)
+            + at(&self.of_rows, 0)
     }
 }
 
@@ -90,6 +94,10 @@ impl HeadBias {
             of_queries: of_queries
                 .map(|table| products(head.queries_from(first_query), n_queries, table)),
             of_keys: of_keys.map(|table| products(head.keys_from(), n_keys, table)),
+            of_rows: tables.of_rows.as_ref().map(|of_rows| {
+                let of_head = head_idx * n_rows..(head_idx + 1) * n_rows;
+                of_rows[of_head].to_vec()
+            }),
         })
     }
 

@@ -7,4 +7,6 @@ pub struct RelativeTables {
     pub keys: Option<Vec<f32>>,
     /// Multiplied with keys. // [row, n_heads · d_head]
     pub queries: Option<Vec<f32>>,
+    /// Added to the product of every query with a row. // [head, row]
+    pub of_rows: Option<Vec<f32>>,
 }

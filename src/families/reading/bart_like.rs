@@ -19,6 +19,9 @@ use super::{
 /// Fixed; no configuration states it.
 const EPS: f64 = 1e-5;
 
+/// Usual names of queries, keys, values and output.
+const USUAL: [&str; 4] = ["q_proj", "k_proj", "v_proj", "out_proj"];
+
 /// How positions are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Positions {
@@ -72,14 +75,24 @@ pub struct BartLike {
     pub start_token: Option<&'static str>,
     /// Prefix of the base model's tensors inside a larger model.
     pub base: &'static str,
+    /// Name of the head's map, if it is stored.
+    pub head: &'static str,
+    /// Whether there is an encoder; otherwise the configuration states the decoder's sizes alone.
+    pub encodes: bool,
     /// Keys of the numbers of positions of encoder and decoder.
     pub n_ctx: [&'static str; 2],
     /// The activation if the configuration names none.
     pub activation: &'static str,
     /// Whether embeddings are scaled if the configuration does not say; `None` if they never are.
     pub scales: Option<bool>,
-    /// Key of the widths of the encoder's two-sided windows; its attention maps then have their own names.
+    /// Key of the widths of the encoder's two-sided windows.
     pub window: Option<&'static str>,
+    /// Names of the encoder's attention maps, if they differ from the decoder's.
+    pub of_encoder: Option<[&'static str; 4]>,
+    /// A switch, off by default, for biases of attention maps; they have biases without it.
+    pub attention_bias: Option<&'static str>,
+    /// The final norm of a model with norms before its branches.
+    pub last_norm: &'static str,
     pub names: LayerNames,
 }
 
@@ -95,10 +108,15 @@ impl BartLike {
         reads_again: DecoderInput::ShiftedForLabels,
         start_token: None,
         base: "model.",
+        head: "lm_head.weight",
+        encodes: true,
         n_ctx: ["max_position_embeddings"; 2],
         activation: "gelu",
         scales: Some(false),
         window: None,
+        of_encoder: None,
+        attention_bias: None,
+        last_norm: "layer_norm",
         names: LayerNames::USUAL,
     };
 }
@@ -116,6 +134,7 @@ struct Side<'a> {
     d_mlp: usize,
     n_ctx: usize,
     activation: Activation,
+    attention_bias: bool,
     scale: f32,
     tokens: TableSource,
     /// One entry per layer.
@@ -162,6 +181,12 @@ pub fn read(
         Some(default) => reader.flag_or("scales_embedding", "scale_embedding", default)?,
         None => false,
     };
+    let root = (d_model as f64).sqrt() as f32;
+    let scale = if scales { root } else { 1.0 };
+    let attention_bias = match like.attention_bias {
+        Some(key) => reader.flag_or("qkv_bias", key, false)?,
+        None => true,
+    };
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
     let bases = [like.base, ""];
     let probe = |side: &str| format!("{side}.layers.0.{}", like.names.probe);
@@ -175,6 +200,7 @@ pub fn read(
     let half = match (has_side("encoder"), has_side("decoder")) {
         (true, false) => Some(Stack::Encoder),
         (false, true) => Some(Stack::Decoder),
+        _ if !like.encodes => Some(Stack::Decoder),
         _ => None,
     };
     let shared = format!("{base}shared.weight");
@@ -193,11 +219,11 @@ pub fn read(
     let mut side = |name: &'static str,
                     stack: Stack,
                     knobs: [&'static str; 2],
-                    keys: [&str; 3]|
+                    keys: [String; 3]|
      -> Result<Side<'_>> {
-        let n_layers = reader.layers(keys[0])?;
-        let n_heads = reader.size(knobs[0], keys[1])?;
-        let d_head = even_heads(reader, keys[1], d_model, n_heads)?;
+        let n_layers = reader.layers(&keys[0])?;
+        let n_heads = reader.size(knobs[0], &keys[1])?;
+        let d_head = even_heads(reader, &keys[1], d_model, n_heads)?;
         let windows = match like.window.filter(|_| stack == Stack::Encoder) {
             Some(key) => windows_around(reader, key, n_layers)?,
             None => vec![None; n_layers],
@@ -212,41 +238,34 @@ pub fn read(
             n_heads,
             d_model,
             d_head,
-            d_mlp: reader.size(knobs[1], keys[2])?,
+            d_mlp: reader.size(knobs[1], &keys[2])?,
             n_ctx: if stack == Stack::Encoder {
                 n_ctx
             } else {
                 n_ctx_of_decoder
             },
             activation,
-            scale: if scales {
-                (d_model as f64).sqrt() as f32
-            } else {
-                1.0
-            },
+            attention_bias,
+            scale,
             tokens: tokens_of(name),
         })
     };
+    let keys = |of: &str| ["layers", "attention_heads", "ffn_dim"].map(|key| format!("{of}_{key}"));
     let encoder = side(
         "encoder",
         Stack::Encoder,
         ["encoder n_heads", "encoder d_mlp"],
-        [
-            "encoder_layers",
-            "encoder_attention_heads",
-            "encoder_ffn_dim",
-        ],
+        keys(if like.encodes { "encoder" } else { "decoder" }),
     )?;
     let decoder = side(
         "decoder",
         Stack::Decoder,
         ["decoder n_heads", "decoder d_mlp"],
-        [
-            "decoder_layers",
-            "decoder_attention_heads",
-            "decoder_ffn_dim",
-        ],
+        keys("decoder"),
     )?;
+    if !like.encodes {
+        reader.forget(&["encoder n_heads", "encoder d_mlp"]);
+    }
     let of_decoder = AttentionSpec::plain(decoder.n_heads, decoder.n_heads, decoder.d_head, true);
     note_attention(reader, &of_decoder, Origin::Family);
     let positions = match like.positions {
@@ -274,13 +293,13 @@ pub fn read(
     };
     let is_tied = reader.value("tie_word_embeddings") != Some(&serde_json::Value::Bool(false));
     let has_head = (is_tied && like.tied_alone)
-        || tensors.contains("lm_head.weight")
+        || tensors.contains(like.head)
         || tensors.contains("final_logits_bias")
         || (half == Some(Stack::Decoder) && is_tied);
     let head = has_head.then(|| {
-        let stored = tensors.contains("lm_head.weight");
+        let stored = tensors.contains(like.head);
         let weight = if stored || !is_tied {
-            "lm_head.weight".to_owned()
+            like.head.to_owned()
         } else {
             decoder.tokens.tensor.clone()
         };
@@ -303,6 +322,10 @@ pub fn read(
                 format!("{half:?} alone").to_lowercase(),
                 Origin::Derived("tensor names".to_owned()),
             );
+            let cross = format!("{}.layers.0.{}.k_proj.weight", side.base, like.names.cross);
+            if tensors.contains(&cross) {
+                reader.remark("its attention to an encoder is left out".to_owned());
+            }
             vec![side.alone()]
         }
     };
@@ -380,24 +403,21 @@ impl Side<'_> {
         linear(&format!("{}.{name}", self.base), n_in, n_out, true)
     }
 
-    fn projections(&self, at: &str) -> ProjectionSpec {
+    fn projections(&self, at: &str, names: [&str; 4]) -> ProjectionSpec {
         let d = self.d_model;
-        let one = |name: &str| self.linear(&format!("{at}.{name}"), d, d);
-        ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
-    }
-
-    /// The maps of windowed attention.
-    fn windowed(&self, at: &str) -> ProjectionSpec {
-        let d = self.d_model;
-        let inner = |name: &str| self.linear(&format!("{at}.longformer_self_attn.{name}"), d, d);
-        let o = self.linear(&format!("{at}.output"), d, d);
-        ProjectionSpec::plain(inner("query"), inner("key"), inner("value"), o)
+        let [q, k, v, o] = names.map(|name| {
+            let name = format!("{}.{at}.{name}", self.base);
+            linear(&name, d, d, self.attention_bias)
+        });
+        ProjectionSpec::plain(q, k, v, o)
     }
 
     fn block(&self, layer_idx: usize) -> BlockSpec {
         let at = format!("layers.{layer_idx}");
         let is_decoder = self.stack == Stack::Decoder;
-        let attention = AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_decoder);
+        let mut attention =
+            AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_decoder);
+        attention.mask.window = self.windows[layer_idx];
         let names = self.like.names;
         let mlp = MlpSpec::plain(
             self.linear(&format!("{at}.{}fc1", names.mlp), self.d_model, self.d_mlp),
@@ -421,17 +441,12 @@ impl Side<'_> {
                 post,
                 ..CrossSpec::plain(
                     attention,
-                    self.projections(&format!("{at}.{}", names.cross)),
+                    self.projections(&format!("{at}.{}", names.cross), USUAL),
                 )
             })
         });
-        let mut attention = attention;
-        attention.mask.window = self.windows[layer_idx];
-        let projections = if self.windows[layer_idx].is_some() {
-            self.windowed(&format!("{at}.self_attn"))
-        } else {
-            self.projections(&format!("{at}.self_attn"))
-        };
+        let own_names = self.like.of_encoder.filter(|_| !is_decoder);
+        let projections = self.projections(&format!("{at}.self_attn"), own_names.unwrap_or(USUAL));
         BlockSpec {
             attn_pre,
             attn_post,
@@ -496,7 +511,7 @@ impl Side<'_> {
             ..StackSpec::only(
                 embed,
                 blocks,
-                like.norms_before.then(|| self.norm("layer_norm")),
+                like.norms_before.then(|| self.norm(like.last_norm)),
             )
         }
     }

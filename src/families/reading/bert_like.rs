@@ -50,6 +50,8 @@ pub struct BertLike {
     pub activation: (Option<&'static str>, &'static str),
     /// Whether `is_decoder` makes attention causal; otherwise the class ignores it.
     pub may_decode: bool,
+    /// Attention is causal whatever the configuration says.
+    pub always_decodes: bool,
     /// Switches that would make it a different model, and why.
     pub must_be_off: &'static [(&'static str, &'static str)],
 }
@@ -130,6 +132,7 @@ impl BertLike {
             window: None,
             activation: (Some("hidden_act"), "gelu"),
             may_decode: true,
+            always_decodes: false,
             must_be_off: &[],
         }
     }
@@ -185,7 +188,11 @@ pub fn read_part(
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let eps = reader.number_or("norm_eps", "layer_norm_eps", like.eps)?;
     let activation = activation_of(reader, like)?;
-    let is_causal = if like.may_decode {
+    let is_causal = if like.always_decodes {
+        reader.value("is_decoder");
+        reader.note("is_decoder", true, Origin::Family);
+        true
+    } else if like.may_decode {
         reader.flag_or("is_decoder", "is_decoder", false)?
     } else {
         reader.value("is_decoder");

@@ -4,8 +4,8 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Bias, Relative, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
-    BlockSpec, EmbedSpec, LinearSource, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
-    RelativeSource, StackSpec, TableSource,
+    BlockSpec, DistanceRows, EmbedSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
+    ProjectionSpec, RelativeSource, StackSpec, TableSource,
 };
 use serde_json::Value;
 
@@ -121,16 +121,17 @@ pub fn read(
                 [map(0), map(1)]
             };
             Box::new(RelativeSource {
-                embeddings: TableSource {
+                embeddings: DistanceRows::Stored(TableSource {
                     tensor: format!("{base}encoder.rel_embeddings.weight"),
                     n_rows: position.relative.n_rows(),
                     width: d_model,
-                },
+                }),
                 norm: position.is_normed.then(|| {
                     layer_norm(tensors, &format!("{base}encoder.LayerNorm"), d_model, eps)
                 }),
                 key: position.of_queries.then_some(key),
                 query: position.of_keys.then_some(query),
+                biases: None,
             })
         });
         let projections = ProjectionSpec {

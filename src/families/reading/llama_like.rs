@@ -132,13 +132,15 @@ fn dense(
 }
 
 /// Prefixes under which such models are saved: plain, without their base, or inside a multimodal model.
-const BASES: [&str; 6] = [
+const BASES: [&str; 8] = [
     "model.",
     "",
     "transformer.",
     "language_model.model.",
     "model.language_model.",
     "model.text_model.",
+    "decoder.model.",
+    "thinker.model.",
 ];
 
 /// Reads a family by its recipe; `mlp` builds the feed-forward block of a layer.
@@ -213,6 +215,14 @@ pub fn read_with(
         places => places == NormPlaces::Shared,
     };
 
+    let norms_outputs = match recipe.norm_places {
+        NormPlaces::BeforeAndIf(key, names) => {
+            let is_on = reader.flag_or("norms_outputs", key, true)?;
+            Some(names).filter(|_| is_on)
+        }
+        _ => None,
+    };
+
     let base = match recipe.base {
         Some(base) => base,
         None => prefix(tensors, &BASES, "embed_tokens.weight"),
@@ -227,11 +237,7 @@ pub fn read_with(
         let [q, k, v] = match recipe.qkv {
             QkvStore::Stacked => stacked(&fused, widths),
             QkvStore::PerHead => grouped(&fused, 1, d_head),
-            QkvStore::Apart => [
-                one("q_proj", widths[0]),
-                one("k_proj", widths[1]),
-                one("v_proj", widths[2]),
-            ],
+            QkvStore::Apart => [0, 1, 2].map(|i| one(recipe.names.apart[i], widths[i])),
         };
         let o = format!("{attn}.{}", recipe.names.o);
         let o = linear(&o, widths[0], d_model, o_bias);
@@ -295,11 +301,20 @@ pub fn read_with(
                 block.mlp_pre = name(mlp_norm);
             }
         }
+        if let Some([attn, mlp]) = norms_outputs {
+            block.attn_out = name(attn);
+            block.mlp_out = name(mlp);
+        }
         block
     };
 
     let tokens = format!("{base}embed_tokens.weight");
-    let heads = ["lm_head.weight", "language_model.lm_head.weight"];
+    let heads = [
+        "lm_head.weight",
+        "language_model.lm_head.weight",
+        "decoder.lm_head.weight",
+        "thinker.lm_head.weight",
+    ];
     let unembed = tied_head(reader, tensors, &heads, &tokens, recipe.is_tied)?;
     let head_bias = Some("lm_head.bias".to_owned()).filter(|bias| tensors.contains(bias));
     let embed = EmbedSpec {

@@ -59,6 +59,8 @@ pub enum NormPlaces {
     AroundByBranch,
     /// Before and on the output of each branch, with names that call self-attention `self_attn`.
     AroundSelf,
+    /// Before each branch; unless the key is false, also on the output of each, with these names.
+    BeforeAndIf(&'static str, [&'static str; 2]),
     /// One norm for both branches, which run in parallel.
     Shared,
     /// `Shared` if this key is true, otherwise `Before`.
@@ -131,6 +133,8 @@ pub struct BlockNames {
     /// Name under the layer of the module with queries, keys, values and output.
     pub attn: &'static str,
     pub qkv: &'static str,
+    /// Names of queries, keys and values that are stored apart.
+    pub apart: [&'static str; 3],
     pub o: &'static str,
     pub final_norm: &'static str,
     /// Name under the layer of the feed-forward block.
@@ -142,6 +146,7 @@ impl BlockNames {
     pub const USUAL: Self = Self {
         attn: "self_attn",
         qkv: "qkv_proj",
+        apart: ["q_proj", "k_proj", "v_proj"],
         o: "o_proj",
         final_norm: "norm",
         mlp: "mlp",
@@ -237,7 +242,7 @@ pub struct Recipe {
     pub embed_scale: FactorRule,
     pub branch_scale: FactorRule,
     pub logit_scale: FactorRule,
-    /// The key of the factor of scores, and its power (1 or −1/2); 1/√d_head if `None`.
+    /// The key of the factor of scores, and how it counts; 1/√d_head if `None`.
     pub score_factor: Option<(&'static str, ScorePower)>,
     /// Key of the cap of scores, with its default; 0 is no cap.
     pub score_cap: Option<(&'static str, f64)>,
@@ -266,6 +271,8 @@ pub struct Recipe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScorePower {
     AsIs,
+    /// As is; 1/√d_head if the key is absent.
+    AsIsIfStated,
     InverseRoot,
 }
 

@@ -43,6 +43,9 @@ impl RopeRule<'_> {
     }
 }
 
+/// Kinds that stretch the base. For text, the several positions of the second are equal.
+const DYNAMIC: [&str; 2] = ["dynamic", "xdrope"];
+
 /// Parameters nested under one key of the configuration.
 struct Inside<'a> {
     path: String,
@@ -52,6 +55,11 @@ struct Inside<'a> {
 impl<'a> Inside<'a> {
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.values?.get(key).filter(|v| !v.is_null())
+    }
+
+    /// The kind of scaling, under its new or its old key.
+    fn kind(&self) -> Option<&'a Value> {
+        self.get("rope_type").or_else(|| self.get("type"))
     }
 
     fn key(&self, key: &str) -> String {
@@ -137,11 +145,10 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
     let positions = format!("rotary, {pairs}, {d_rotary} of {}", rule.d_head);
     reader.note("positions", positions, Origin::Family);
     let (scaling, magnitude) = scaling(reader, &inside, rule, d_rotary)?;
-    let kind = inside.get("rope_type").or_else(|| inside.get("type"));
     let alpha = inside.get("alpha").and_then(Value::as_f64);
-    let stretched = alpha.filter(|alpha| {
-        *alpha != 0.0 && kind.and_then(Value::as_str) == Some("dynamic") && d_rotary > 2
-    });
+    let kind = inside.kind().and_then(Value::as_str);
+    let is_dynamic = kind.is_some_and(|kind| DYNAMIC.contains(&kind));
+    let stretched = alpha.filter(|alpha| *alpha != 0.0 && is_dynamic && d_rotary > 2);
     let theta = match stretched {
         Some(alpha) => theta * alpha.powf(d_rotary as f64 / (d_rotary as f64 - 2.0)),
         None => theta,
@@ -271,7 +278,7 @@ fn scaling(
     rule: RopeRule<'_>,
     d_rotary: usize,
 ) -> Result<(RopeScaling, f64)> {
-    let kind = match inside.get("rope_type").or_else(|| inside.get("type")) {
+    let kind = match inside.kind() {
         None => "default",
         Some(Value::String(kind)) => kind,
         Some(other) => {
@@ -293,8 +300,8 @@ fn scaling(
         // For text, all three of its positions are equal.
         "default" | "mrope" => return Ok((RopeScaling::None, 1.0)),
         // A fixed factor stretches the base, whatever the length of the text.
-        "dynamic"
-            if inside
+        kind if DYNAMIC.contains(&kind)
+            && inside
                 .get("alpha")
                 .is_some_and(|alpha| alpha.as_f64() != Some(0.0)) =>
         {

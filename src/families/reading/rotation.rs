@@ -123,13 +123,16 @@ pub(super) fn score_scale(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<(S
         return Ok((Scale::InvSqrtD, Origin::Family));
     };
     let Some(value) = reader.value(key) else {
+        if power == ScorePower::AsIsIfStated {
+            return Ok((Scale::InvSqrtD, Origin::Default(key.to_owned())));
+        }
         let problem = "missing, expected a number: the scale of scores depends on it";
         return Err(Error::config(reader.path(), key, problem));
     };
     match value.as_f64().filter(|v| v.is_finite() && *v > 0.0) {
         Some(value) => {
             let factor = match power {
-                ScorePower::AsIs => value,
+                ScorePower::AsIs | ScorePower::AsIsIfStated => value,
                 ScorePower::InverseRoot => 1.0 / value.sqrt(),
             };
             Ok((Scale::Factor(factor as f32), Origin::Key(key.to_owned())))

@@ -175,6 +175,13 @@ pub(super) static DECODERS: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "jais2",
+        switches: BIASES,
+        activation: ("hidden_act", "relu2"),
+        eps: (LAYER_NORM_EPS, "layer_norm_eps"),
+        ..PLAIN
+    },
+    Architecture {
         name: "llama",
         special: Some(special::llama),
         left_out: LeftOut::ScalingOrWindow,
