@@ -149,6 +149,7 @@ mod vaultgemma;
 mod versions;
 mod vit;
 mod whisper;
+mod without_attention;
 mod wrapper;
 mod xglm;
 mod xlm;

@@ -177,6 +177,7 @@ mod tests {
                     "towers",
                     "unread",
                     "versions",
+                    "without_attention",
                     "wrapper",
                 ]
                 .contains(&stem.as_str())

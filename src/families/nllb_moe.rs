@@ -68,7 +68,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         }
     }
     reader.remark(
-        "each token runs through its two best experts, as in transformers 4; transformers 5 up to 5.23 sends all tokens to the first two".to_owned(),
+        "each token runs through its two best experts, as in transformers 4; transformers 5 up to 5.24 sends all tokens to the first two".to_owned(),
     );
     Ok(spec)
 }

@@ -15,6 +15,7 @@ use super::towers::Tower;
 use super::wrapper::Wrapper;
 use super::{
     aliases, classes, described, generation, layouts, mixers, reading, relatives, unread, versions,
+    without_attention,
 };
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
@@ -145,6 +146,10 @@ fn read_spec(
         Err(Error::Config { file, key, problem }) => {
             let found = reader.value(&key);
             let found = found.and_then(|found| found.as_str().or_else(|| found.get(0)?.as_str()));
+            let without = found.and_then(without_attention::said);
+            if let Some(problem) = without {
+                return Err(Error::config(file, key, problem));
+            }
             let config = config.unwrap_or(&checkpoint.config);
             let hint = relatives::suggestions(found.unwrap_or_default(), checkpoint, config);
             return Err(Error::config(file, key, format!("{problem}; {hint}")));

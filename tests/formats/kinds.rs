@@ -161,6 +161,23 @@ fn an_unknown_kind_is_told_its_nearest_by_name_and_by_tensors() {
 }
 
 #[test]
+fn kinds_without_softmax_attention_are_refused_by_what_they_have_instead() {
+    for (kind, instead) in [
+        ("mamba", "a selective state space (Mamba)"),
+        ("rwkv", "a recurrence of decaying sums (RWKV)"),
+        ("fnet", "Fourier transforms"),
+        ("resnet", "convolutions"),
+    ] {
+        let copy = another("llama", kind, &[]);
+        let said = refused("report", copy.path(), PROMPT);
+        let line = format!(
+            "config.json: model_type: \"{kind}\" has no softmax attention, so there is nothing to show: its layers have {instead}\n"
+        );
+        assert!(said.ends_with(&line) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
 fn a_model_around_a_known_text_part_that_is_not_read_is_named() {
     let copy = Copy::of("qwen3_b");
     copy.config(|config| {
