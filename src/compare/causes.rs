@@ -22,7 +22,8 @@ pub enum Cause<'a> {
 /// Returns the first hook that a knob acts on.
 fn hook_of_knob(name: &str) -> Hook {
     match name {
-        "positions" | "position_table" | "projects_first" | "token_types" => Hook::ResidPre,
+        "positions" | "position_table" | "projects_first" | "token_types" | "constant_rows"
+        | "stem" => Hook::ResidPre,
         name if name.starts_with("embed_") => Hook::ResidPre,
         name if name.starts_with("rope_") => Hook::RotQ,
         "scale" | "mask" | "window" | "softcap" | "row_without_keys" => Hook::Scores,

@@ -19,6 +19,7 @@ mod map;
 mod matrices;
 mod model_and_recording;
 mod noise;
+mod position_knobs;
 mod predictions;
 mod prompts;
 mod recorded;

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use attnscope_compute::error::Result;
+use attnscope_spec::LinearSource;
 
 use super::by_output::ByOutput;
 use super::relation::{Relation, alike, factor, of_heads, transposed_begins};
@@ -43,9 +44,7 @@ impl<'a> Layout<'a> {
                 break;
             }
             let part = match &a.source {
-                Source::Matrix(linear) if linear.slab.is_none() && !linear.is_transposed => {
-                    linear.part
-                }
+                Source::Matrix(linear) if is_plain(linear) => linear.part,
                 Source::Table(_) => whole,
                 _ => return None,
             };
@@ -58,6 +57,12 @@ impl<'a> Layout<'a> {
             parts,
         })
     }
+}
+
+/// Whether the stored matrix has the inputs of the map, and one of its own.
+fn is_plain(linear: &LinearSource) -> bool {
+    let is_whole = linear.slab.is_none() && linear.groups.is_none() && linear.inputs.is_none();
+    is_whole && !linear.is_transposed
 }
 
 /// Returns the stored outputs of a part.

@@ -141,6 +141,7 @@ fn layout(linear: &LinearSource) -> impl PartialEq + use<> {
         linear.part,
         linear.slab,
         linear.stored_shape(),
+        linear.inputs,
         linear.is_input_major,
         linear.is_transposed,
     )

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use KnobKind::{Computation, Label, Shape};
-use attnscope_compute::attention::{AttentionSpec, Bias, Growth, NoVisible, OfKeys, Scale};
+use attnscope_compute::attention::{AttentionSpec, Growth, NoVisible, OfKeys, Scale};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
@@ -12,16 +12,17 @@ use attnscope_spec::{
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
+use super::position_knobs::position;
 use super::serving_knobs::ServingKnobs;
 
 /// List of knobs under construction, and the current place in the model.
-struct List {
+pub(super) struct List {
     knobs: Vec<SpecKnob>,
     slot: String,
 }
 
 impl List {
-    fn add(&mut self, kind: KnobKind, name: &'static str, value: KnobValue) {
+    pub(super) fn add(&mut self, kind: KnobKind, name: &'static str, value: KnobValue) {
         self.knobs.push(SpecKnob {
             name,
             kind,
@@ -30,11 +31,16 @@ impl List {
         });
     }
 
-    fn count(&mut self, kind: KnobKind, name: &'static str, n: usize) {
+    pub(super) fn count(&mut self, kind: KnobKind, name: &'static str, n: usize) {
         self.add(kind, name, KnobValue::count(n));
     }
 
-    fn word(&mut self, kind: KnobKind, name: &'static str, word: impl std::fmt::Display) {
+    pub(super) fn word(
+        &mut self,
+        kind: KnobKind,
+        name: &'static str,
+        word: impl std::fmt::Display,
+    ) {
         self.add(kind, name, KnobValue::word(word));
     }
 
@@ -173,6 +179,7 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     };
     list.word(kind, "position_table", table);
     list.word(Shape, "token_types", embed.token_types.is_some());
+    list.count(Shape, "constant_rows", embed.constants.len());
     list.word(Shape, "embed_projection", embed.projection.is_some());
     if embed.projection.is_some() {
         list.word(Computation, "projects_first", embed.projects_first);
@@ -263,6 +270,10 @@ fn block(list: &mut List, spec: &BlockSpec) {
                 KnobValue::single(rule.least_sum),
             );
             list.word(Computation, "router_scales_inputs", rule.scales_inputs);
+            let capacity = rule
+                .capacity
+                .map_or_else(|| "none".to_owned(), |most| most.to_string());
+            list.word(Computation, "router_capacity", capacity);
             list.add(Computation, "router_scale", KnobValue::single(rule.scale));
             let groups = rule.groups.map(|of| {
                 format!(
@@ -283,7 +294,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
 }
 
 /// Joins values.
-fn words<T: std::fmt::Display>(all: &[T]) -> String {
+pub(super) fn words<T: std::fmt::Display>(all: &[T]) -> String {
     let all: Vec<String> = all.iter().map(T::to_string).collect();
     all.join(" ")
 }
@@ -411,55 +422,6 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
         KnobValue::or_none(growth, KnobValue::word),
     );
     position(list, spec);
-}
-
-/// Adds the knobs by which position affects scores.
-fn position(list: &mut List, spec: &AttentionSpec) {
-    let rope = spec.rope.as_ref();
-    let theta = KnobValue::or_none(rope, |rope| KnobValue::Number(rope.theta));
-    list.add(Computation, "rope_theta", theta);
-    if let Some(rope) = rope {
-        list.count(Computation, "rope_dims", rope.d_rotary);
-        list.count(Computation, "rope_first", rope.first);
-        list.word(Computation, "rope_interleaved", rope.interleaved);
-        list.word(Computation, "rope_direction", rope.direction);
-        list.word(Computation, "rope_scaling", &rope.scaling);
-        list.add(
-            Computation,
-            "rope_magnitude",
-            KnobValue::Number(rope.magnitude),
-        );
-    }
-    let bias = match &spec.bias {
-        Bias::None => "none",
-        Bias::Alibi(_) => "alibi",
-        Bias::Buckets(_) => "buckets",
-        Bias::Relative(_) => "relative",
-    };
-    let kind = match &spec.bias {
-        Bias::Buckets(_) | Bias::Relative(_) => Shape,
-        _ => Computation,
-    };
-    list.word(kind, "bias", bias);
-    match &spec.bias {
-        Bias::None => {}
-        Bias::Alibi(alibi) => {
-            list.word(Computation, "bias_slopes", words(&alibi.slopes));
-            list.word(Computation, "bias_scaled", alibi.is_scaled);
-            list.word(Computation, "bias_rounded", alibi.rounds_to_bf16);
-            list.word(Computation, "bias_both_ways", alibi.is_both_ways);
-        }
-        Bias::Buckets(buckets) => {
-            list.count(Shape, "bias_buckets", buckets.n_buckets);
-            list.count(Computation, "bias_max_distance", buckets.max_distance);
-            list.word(Computation, "bias_both_sides", buckets.is_bidirectional);
-        }
-        Bias::Relative(relative) => {
-            list.count(Shape, "bias_span", relative.span);
-            let until = KnobValue::or_none(relative.log_until, KnobValue::count);
-            list.add(Computation, "bias_log_until", until);
-        }
-    }
 }
 
 fn projections(list: &mut List, spec: &ProjectionSpec) {

@@ -103,6 +103,8 @@ const ALIASES: &[Alias] = &[
     },
     Alias::plain("kimi_k2", "deepseek_v3"),
     Alias::plain("luke", "roberta"),
+    Alias::plain("metaclip_2_text_model", "clip_text_model"),
+    Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
     Alias {
         off: &["use_prompt"],
         ..Alias::plain("mvp", "bart")
@@ -162,6 +164,7 @@ const ALIASES: &[Alias] = &[
         absent: &[(THETA, Held::Number(5e5))],
         ..Alias::plain("qwen3_vl_text", "qwen3")
     },
+    Alias::plain("siglip2_text_model", "siglip_text_model"),
 ];
 
 fn of(model_type: &str) -> Option<&'static Alias> {

@@ -4,7 +4,23 @@ use super::Family;
 use super::reading::task_rules::{Projection, TaskRules};
 use super::reading::vit_like::{OF_CLIP, Reads, Sizes, Text, VitLike};
 
-pub const FAMILY: Family = Family::seeing("clip_text_model", "CLIPTextModel", || VitLike {
+pub const FAMILY: Family =
+    Family::seeing("clip_text_model", "CLIPTextModel", || LIKE).with_tasks(TaskRules {
+        projection: Some(Projection::End {
+            map: "text_projection",
+        }),
+        ..TaskRules::USUAL
+    });
+
+/// CLIP's captions.
+pub(super) const TEXT: Text = Text {
+    d_vocab: 49_408,
+    n_ctx: 77,
+    is_causal: true,
+};
+
+/// CLIP's encoder of captions.
+pub(super) const LIKE: VitLike = VitLike {
     bases: &["text_model.", ""],
     sizes: Sizes {
         d_model: 512,
@@ -15,16 +31,6 @@ pub const FAMILY: Family = Family::seeing("clip_text_model", "CLIPTextModel", ||
     eps: 1e-5,
     activation: "quick_gelu",
     names: OF_CLIP,
-    reads: Reads::Text(Text {
-        d_vocab: 49_408,
-        n_ctx: 77,
-        is_causal: true,
-    }),
+    reads: Reads::Text(TEXT),
     last_norm: Some("final_layer_norm"),
-})
-.with_tasks(TaskRules {
-    projection: Some(Projection::End {
-        map: "text_projection",
-    }),
-    ..TaskRules::USUAL
-});
+};

@@ -8,23 +8,15 @@ use super::reading::processor::Processor;
 use super::reading::task_rules::{Projection, TaskRules};
 use super::reading::vit_like::{BASE, OF_CLIP, Pictures, Reads, VitLike};
 
-pub const FAMILY: Family = Family::seeing("clip_vision_model", "CLIPVisionModel", || VitLike {
-    bases: &["vision_model.", ""],
-    sizes: BASE,
-    eps: 1e-5,
-    activation: "quick_gelu",
-    names: OF_CLIP,
-    reads: Reads::Pictures(PICTURES),
-    last_norm: None,
-})
-.with_tasks(TaskRules {
-    picture: Pooled::MeanFrom,
-    projection: Some(Projection::First {
-        map: "visual_projection",
-        norm: "post_layernorm",
-    }),
-    ..TaskRules::USUAL
-});
+pub const FAMILY: Family = Family::seeing("clip_vision_model", "CLIPVisionModel", || LIKE)
+    .with_tasks(TaskRules {
+        picture: Pooled::MeanFrom,
+        projection: Some(Projection::First {
+            map: "visual_projection",
+            norm: "post_layernorm",
+        }),
+        ..TaskRules::USUAL
+    });
 
 /// How CLIP embeds pictures.
 pub(super) const PICTURES: Pictures = Pictures {
@@ -33,9 +25,21 @@ pub(super) const PICTURES: Pictures = Pictures {
     class: Some("embeddings.class_embedding"),
     distillation: None,
     registers: None,
-    positions: "embeddings.position_embedding.weight",
+    positions: Some("embeddings.position_embedding.weight"),
     resampled: None,
     norm: Some("pre_layrnorm"),
+    size: 224,
     patch: 32,
     processor: Processor::CLIP,
+};
+
+/// CLIP's encoder of pictures.
+pub(super) const LIKE: VitLike = VitLike {
+    bases: &["vision_model.", ""],
+    sizes: BASE,
+    eps: 1e-5,
+    activation: "quick_gelu",
+    names: OF_CLIP,
+    reads: Reads::Pictures(PICTURES),
+    last_norm: None,
 };

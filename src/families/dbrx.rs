@@ -178,6 +178,7 @@ impl Experts {
                 expert_scales: None,
                 scale: 1.0,
                 scales_inputs: false,
+                capacity: None,
             },
             activation: activation_named(reader, "ffn_config.ffn_act_fn.name", name)?,
         })

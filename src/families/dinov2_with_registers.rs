@@ -8,7 +8,7 @@ use super::{Family, dinov2};
 pub const FAMILY: Family =
     Family::seeing("dinov2_with_registers", "Dinov2WithRegisters", || VitLike {
         reads: Reads::Pictures(Pictures {
-            registers: Some(("embeddings.register_tokens", "num_register_tokens")),
+            registers: Some(("embeddings.register_tokens", "num_register_tokens", 4)),
             resampled: Some(Resampling::Antialiased),
             ..dinov2::PICTURES
         }),

@@ -6,7 +6,7 @@ use attnscope_spec::{ModelSpec, Sines};
 
 use super::Family;
 use super::opt::{OptLike, read_as};
-use super::reading::bart_like::{self, BartLike, Positions};
+use super::reading::bart_like::{self, BartLike, Positions, SharedWords};
 
 pub const FAMILY: Family = Family::own("fairseq", "Fairseq", read);
 
@@ -49,7 +49,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         },
         norms_before: reader.flag_or("norms_before", NORMS_BEFORE, false)?,
         norms_embedding: reader.flag_or("norms_embedding", NORMS_EMBEDDING, false)?,
-        shared_words: Some("share_all_embeddings"),
+        shared_words: SharedWords::Unless("share_all_embeddings"),
         ..BartLike::PLAIN
     };
     bart_like::read(FAMILY.model_type, checkpoint, reader, like)

@@ -292,6 +292,7 @@ impl Experts {
                 scale: 1.0,
                 expert_scales: Some(format!("{at}.router.per_expert_scale")),
                 scales_inputs: false,
+                capacity: None,
             },
             experts: (0..self.n).map(expert).collect(),
             shared: Some((mlp, None)),

@@ -121,6 +121,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 expert_scales: None,
                 scale: 1.0,
                 scales_inputs: false,
+                capacity: None,
             },
             experts: (0..n_experts).map(expert).collect(),
             shared: None,

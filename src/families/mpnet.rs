@@ -14,6 +14,7 @@ pub const FAMILY: Family = Family::encoder("mpnet", "MPNet", || BertLike {
         v: "attention.attn.v",
         o: "attention.attn.o",
         attn_norm: "attention.LayerNorm",
+        ..Names::BERT
     },
     ..roberta::like("mpnet.")
 });

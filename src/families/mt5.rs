@@ -15,9 +15,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let version = saved_by(reader.value("transformers_version"));
     let like = T5Like {
         family: FAMILY.model_type,
-        feed_forward: "gated-gelu",
+        feed_forward: ("feed_forward_proj", "gated-gelu"),
         scales_tied: version.is_none_or(|version| version < (5, 0)),
-        has_bias_by_layer: false,
+        ..T5Like::PLAIN
     };
     t5::read_as(checkpoint, reader, like)
 }

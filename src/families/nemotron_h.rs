@@ -347,6 +347,7 @@ impl Experts {
                 least_sum: 0.0,
                 expert_scales: None,
                 scales_inputs: false,
+                capacity: None,
             },
         })
     }

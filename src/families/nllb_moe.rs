@@ -137,5 +137,6 @@ fn rule(reader: &mut Reader<'_>, n: usize) -> Result<RouterRule> {
         scale: 1.0 - dropped as f32,
         expert_scales: None,
         scales_inputs: false,
+        capacity: None,
     })
 }

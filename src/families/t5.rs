@@ -1,7 +1,7 @@
 //! T5 (1.0, 1.1, Flan): unscaled scores with a learned bias by distance, norms by root mean square, no biases of maps.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{AttentionSpec, Bias, Buckets, Scale};
+use attnscope_compute::attention::{AttentionSpec, Bias, Buckets, Scale, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
@@ -26,15 +26,14 @@ struct Sizes {
     is_gated: bool,
     n_buckets: usize,
     max_distance: usize,
-    has_bias_by_layer: bool,
+    like: T5Like,
+    radius: Option<usize>,
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let like = T5Like {
         family: FAMILY.model_type,
-        feed_forward: "relu",
-        scales_tied: true,
-        has_bias_by_layer: false,
+        ..T5Like::PLAIN
     };
     read_as(checkpoint, reader, like)
 }
@@ -43,12 +42,34 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct T5Like {
     pub family: &'static str,
-    /// The kind of feed-forward block if the configuration names none.
-    pub feed_forward: &'static str,
+    /// The key of the kind of feed-forward block, and the kind if it is absent.
+    pub feed_forward: (&'static str, &'static str),
+    /// The name of the feed-forward block in its layer.
+    pub mlp: &'static str,
     /// Whether the logits of a tied head are scaled by default.
     pub scales_tied: bool,
     /// Every layer has its own relative-position bias.
     pub has_bias_by_layer: bool,
+    /// Encoder and decoder share one token table even if the head is not tied.
+    pub ties_words: bool,
+    /// The name of the encoder's self-attention.
+    pub encoder_attention: &'static str,
+    /// Key of how far the encoder's tokens see to both sides, and its default; `None` if they see all others.
+    pub radius: Option<(&'static str, usize)>,
+}
+
+impl T5Like {
+    /// T5 itself.
+    pub const PLAIN: Self = Self {
+        family: FAMILY.model_type,
+        feed_forward: ("feed_forward_proj", "relu"),
+        mlp: "DenseReluDense",
+        scales_tied: true,
+        has_bias_by_layer: false,
+        ties_words: true,
+        encoder_attention: "SelfAttention",
+        radius: None,
+    };
 }
 
 /// Reads a family with T5's names.
@@ -71,7 +92,8 @@ pub(super) fn read_as(
         "relative_attention_num_buckets",
         "relative_attention_max_distance",
     );
-    let word = reader.word_or("feed_forward", "feed_forward_proj", like.feed_forward)?;
+    let (kind_key, kind) = like.feed_forward;
+    let word = reader.word_or("feed_forward", kind_key, kind)?;
     let (is_gated, name) = match word.strip_prefix("gated-") {
         // These models mean the tanh form by this name.
         Some("gelu") => (true, "gelu_new"),
@@ -81,13 +103,13 @@ pub(super) fn read_as(
     reader.value("is_encoder_decoder");
     // transformers derives these from the word, and would not use a stored value that contradicts it.
     let derived = [
+        ("feed_forward_proj", serde_json::Value::from(word.as_str())),
         ("dense_act_fn", serde_json::Value::from(name)),
         ("is_gated_act", serde_json::Value::from(is_gated)),
     ];
     for (key, expected) in derived {
         if let Some(found) = reader.value(key).filter(|found| **found != expected) {
-            let problem =
-                format!("expected {expected}, as feed_forward_proj has it, found {found}");
+            let problem = format!("expected {expected}, as {kind_key} has it, found {found}");
             return Err(Error::config(reader.path(), key, problem));
         }
     }
@@ -97,11 +119,15 @@ pub(super) fn read_as(
         d_head: reader.size("d_head", "d_kv")?,
         d_mlp: reader.size("d_mlp", "d_ff")?,
         eps: reader.number_or("norm_eps", "layer_norm_epsilon", 1e-6)?,
-        activation: activation_named(reader, "feed_forward_proj", name)?,
+        activation: activation_named(reader, kind_key, name)?,
         is_gated,
         n_buckets: reader.size_or("n_buckets", buckets, 32, default(buckets))?,
         max_distance: reader.size_or("max_distance", distance, 128, default(distance))?,
-        has_bias_by_layer: like.has_bias_by_layer,
+        like,
+        radius: match like.radius {
+            Some((key, radius)) => Some(reader.count_or("window", key, radius)?),
+            None => None,
+        },
     };
     if sizes.n_buckets < 4 || sizes.max_distance <= sizes.n_buckets / 2 {
         let problem = format!(
@@ -134,10 +160,11 @@ pub(super) fn read_as(
         n_rows: d_vocab,
         width: sizes.d_model,
     };
+    let has_own = !is_tied && !like.ties_words;
     let tokens_of = |side: &str| {
         let own = format!("{side}.embed_tokens.weight");
         TableSource {
-            tensor: if tensors.contains(&shared.tensor) {
+            tensor: if tensors.contains(&shared.tensor) && !(has_own && tensors.contains(&own)) {
                 shared.tensor.clone()
             } else {
                 own
@@ -191,11 +218,11 @@ impl Sizes {
     fn attention(&self, is_causal: bool) -> AttentionSpec {
         AttentionSpec {
             scale: Scale::One,
-            bias: Bias::Buckets(Buckets {
-                n_buckets: self.n_buckets,
-                max_distance: self.max_distance,
-                is_bidirectional: !is_causal,
-            }),
+            bias: Bias::Buckets(Buckets::plain(
+                self.n_buckets,
+                self.max_distance,
+                !is_causal,
+            )),
             ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_causal)
         }
     }
@@ -215,7 +242,7 @@ impl Sizes {
         let mlp_idx = if is_decoder { 2 } else { 1 };
         let one = |name: &str, n_in, n_out| {
             linear(
-                &format!("{at}.layer.{mlp_idx}.DenseReluDense.{name}"),
+                &format!("{at}.layer.{mlp_idx}.{}.{name}", self.like.mlp),
                 n_in,
                 n_out,
                 false,
@@ -243,26 +270,36 @@ impl Sizes {
                 ..CrossSpec::plain(attention, projections)
             })
         });
+        let own = self.own_name(is_decoder);
         let projections = ProjectionSpec {
-            bucket_values: self.has_bias_by_layer.then(|| self.buckets(at)),
-            ..self.projections(&format!("{at}.layer.0.SelfAttention"))
+            bucket_values: (self.like.has_bias_by_layer).then(|| self.buckets(at, is_decoder)),
+            ..self.projections(&format!("{at}.layer.0.{own}"))
         };
+        let mut attention = self.attention(is_decoder);
+        let radius = self.radius.filter(|_| !is_decoder);
+        attention.mask.window = radius.map(Window::Around);
         BlockSpec {
             attn_pre: norm(0),
             cross,
             mlp_pre: norm(mlp_idx),
-            ..BlockSpec::plain(
-                self.attention(is_decoder),
-                projections,
-                FeedForward::Dense(Box::new(mlp)),
-            )
+            ..BlockSpec::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
+        }
+    }
+
+    /// The name of self-attention.
+    fn own_name(&self, is_decoder: bool) -> &'static str {
+        if is_decoder {
+            "SelfAttention"
+        } else {
+            self.like.encoder_attention
         }
     }
 
     /// The learned relative-position bias stored in a block.
-    fn buckets(&self, at: &str) -> TableSource {
+    fn buckets(&self, at: &str, is_decoder: bool) -> TableSource {
+        let own = self.own_name(is_decoder);
         TableSource {
-            tensor: format!("{at}.layer.0.SelfAttention.relative_attention_bias.weight"),
+            tensor: format!("{at}.layer.0.{own}.relative_attention_bias.weight"),
             n_rows: self.n_buckets,
             width: self.n_heads,
         }
@@ -279,8 +316,8 @@ impl Sizes {
         let blocks = (0..n_layers).map(block).collect();
         StackSpec {
             stack,
-            bucket_values: (!self.has_bias_by_layer)
-                .then(|| self.buckets(&format!("{name}.block.0"))),
+            bucket_values: (!self.like.has_bias_by_layer)
+                .then(|| self.buckets(&format!("{name}.block.0"), is_decoder)),
             ..StackSpec::only(EmbedSpec::plain(tokens), blocks, Some(final_norm))
         }
     }

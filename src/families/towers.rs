@@ -4,9 +4,17 @@ use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
 use serde_json::Value;
 
 /// Two-tower model types, and the default types of their towers.
-const TWO: [(&str, &str, &str); 2] = [
+const TWO: [(&str, &str, &str); 6] = [
+    ("blip", "blip_text_model", "blip_vision_model"),
     ("clip", "clip_text_model", "clip_vision_model"),
+    (
+        "metaclip_2",
+        "metaclip_2_text_model",
+        "metaclip_2_vision_model",
+    ),
+    ("owlvit", "owlvit_text_model", "owlvit_vision_model"),
     ("siglip", "siglip_text_model", "siglip_vision_model"),
+    ("siglip2", "siglip2_text_model", "siglip2_vision_model"),
 ];
 
 /// A tower, and remarks on it.

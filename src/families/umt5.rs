@@ -12,9 +12,9 @@ pub const FAMILY: Family = Family::own("umt5", "UMT5", read);
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let like = T5Like {
         family: FAMILY.model_type,
-        feed_forward: "gated-gelu",
-        scales_tied: true,
+        feed_forward: ("feed_forward_proj", "gated-gelu"),
         has_bias_by_layer: true,
+        ..T5Like::PLAIN
     };
     t5::read_as(checkpoint, reader, like)
 }

@@ -16,9 +16,10 @@ pub(super) const PICTURES: Pictures = Pictures {
     class: Some("embeddings.cls_token"),
     distillation: None,
     registers: None,
-    positions: "embeddings.position_embeddings",
+    positions: Some("embeddings.position_embeddings"),
     resampled: None,
     norm: None,
+    size: 224,
     patch: 16,
     processor: Processor::VIT,
 };

@@ -168,11 +168,14 @@ impl<'a> Side<'a> {
             n_out: self.d_model,
             n_wide: N_WIDE,
             stride,
+            is_padded: true,
+            norm: None,
         };
         let stem = SoundStem {
             rule,
             convolutions: STRIDES.into_iter().enumerate().map(convolution).collect(),
             activation: Activation::Gelu,
+            end: None,
         };
         let places = TableSource {
             tensor: format!("{}.weight", name(0)),

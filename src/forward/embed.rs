@@ -54,6 +54,7 @@ pub fn embed<O: Ops>(
     if let Some(dropped) = spec.dropped {
         leave_out(dropped, sequence, width, &mut rows);
     }
+    width = add_constants((model, spec), width, &mut rows)?;
     if spec.projects_first {
         ops.put(&rows, width, scratch)?;
         project(scratch, resid)?;
@@ -110,7 +111,7 @@ pub enum EmbedPart {
 }
 
 /// Returns the summands of one token's embedding, before the norm and the projection that may follow. The token's part includes
-/// any projection or norm that comes before positions are added.
+/// constant rows, and any projection or norm that comes before positions are added.
 ///
 /// # Errors
 /// As for [`embed`].
@@ -137,10 +138,11 @@ pub fn embedding_parts<O: Ops>(
         let factor = factors(dropped, sequence)(id);
         row.iter_mut().for_each(|value| *value *= factor);
     }
+    let width = add_constants((model, spec), spec.tokens.width, &mut row)?;
     if let Some(linear) = spec.projection.as_ref().filter(|_| spec.projects_first) {
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
-        ops.put(&row, spec.tokens.width, &mut from)?;
+        ops.put(&row, width, &mut from)?;
         let weights = WeightReader::new(ops, tensors, pace).linear(linear)?;
         ops.linear(&from, &weights, &mut to, pace)?;
         row = ops.get(&to)?.values.into_owned();
@@ -172,6 +174,36 @@ pub fn embedding_parts<O: Ops>(
         parts.push((EmbedPart::TokenType, row));
     }
     Ok(parts)
+}
+
+/// Adds the constant rows, and returns the width of the rows, which may grow. // rows: [position, width]
+fn add_constants(
+    (model, spec): (&Model, &EmbedSpec),
+    width: usize,
+    rows: &mut Vec<f32>,
+) -> Result<usize> {
+    if spec.constants.is_empty() {
+        return Ok(width);
+    }
+    let mut sum = vec![0.0; spec.width()];
+    for constant in &spec.constants {
+        let n = constant.table.width;
+        let mut first = vec![0.0; n];
+        add_rows((model, spec), &constant.table, &[0], &mut first)?;
+        for column in &constant.columns {
+            let to = sum[*column..column + n].iter_mut();
+            to.zip(&first).for_each(|(to, value)| *to += value);
+        }
+    }
+    let mut wide = sum.repeat(rows.len() / width.max(1));
+    let pairs = wide
+        .chunks_mut(sum.len().max(1))
+        .zip(rows.chunks(width.max(1)));
+    for (to, row) in pairs {
+        to.iter_mut().zip(row).for_each(|(to, value)| *to += value);
+    }
+    *rows = wide;
+    Ok(sum.len())
 }
 
 /// Zeroes the rows of the left-out token, and scales up the others to compensate. // rows: [position, d_embed]

@@ -56,8 +56,22 @@ pub(super) fn experts<O: Ops>(
         let routed = ops.get(&s.routed)?;
         let tokens = routed.values.chunks(n_experts);
         let n_positions = tokens.len();
+        let n_each = n_positions.div_ceil(context.copies.unwrap_or(1).max(1));
+        // Tokens of the current sequence that each expert has.
+        let mut n_taken = vec![0; n_experts];
         for (position_idx, outputs) in tokens.enumerate() {
+            if position_idx.is_multiple_of(n_each.max(1)) {
+                n_taken.fill(0);
+            }
             for (expert_idx, weight) in route(&spec.rule, outputs, choice_bias.as_deref()) {
+                n_taken[expert_idx] += 1;
+                if spec
+                    .rule
+                    .capacity
+                    .is_some_and(|most| n_taken[expert_idx] > most)
+                {
+                    continue;
+                }
                 chosen_by[expert_idx].0.push(position_idx);
                 let scale = expert_scales.as_ref().map_or(1.0, |all| all[expert_idx]);
                 chosen_by[expert_idx].1.push(weight * scale);

@@ -20,7 +20,9 @@ pub(super) fn feed_forward_of_all<O: Ops>(
     s: &mut MlpScratch<O>,
     to: &mut O::Buffer,
 ) -> Result<()> {
-    let Some(known) = context.known.filter(|known| known.n > 0) else {
+    // Which tokens a full expert leaves out depends on those before them.
+    let is_apart = !spec.is_limited();
+    let Some(known) = context.known.filter(|known| known.n > 0 && is_apart) else {
         return feed_forward(context, spec, weights, (from, resid), s, to);
     };
     let ops = context.ops;

@@ -43,6 +43,7 @@ mod shown_heads;
 mod sparsity;
 mod stem;
 mod steps;
+mod stored_forms;
 mod streams;
 mod token_branch;
 mod turn_as_read;

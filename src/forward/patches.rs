@@ -79,7 +79,9 @@ pub(super) fn patch_positions(
     places: &[usize],
 ) -> Result<Vec<f32>> {
     let (picture, width) = (seen(sequence)?, spec.width());
-    let stored = &spec.positions;
+    let Some(stored) = &spec.positions else {
+        return Ok(vec![0.0; places.len() * width]);
+    };
     let tensors = &model.checkpoint.tensors;
     let table = tensors.expect(&stored.tensor, &stored.shape)?.widen()?;
     let (first, grid) = table.split_at(stored.n_first * width);

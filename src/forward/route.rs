@@ -119,6 +119,7 @@ mod tests {
             scale: 1.0,
             expert_scales: None,
             scales_inputs: false,
+            capacity: None,
         }
     }
 

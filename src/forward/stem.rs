@@ -2,9 +2,10 @@
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::{HostLinear, HostWeight, Ops};
+use attnscope_compute::kernels::vectors::columns;
+use attnscope_compute::ops::{Activation, HostLinear, HostWeight, Ops};
 use attnscope_prompt::HEARS;
-use attnscope_spec::{SoundStem, StemConvolution};
+use attnscope_spec::{AroundRows, NormSource, SoundStem, StemConvolution, StemEnd, StemNorm};
 
 use super::sequence::Sequence;
 use super::weights::WeightReader;
@@ -30,11 +31,26 @@ pub(super) fn sound_rows<O: Ops>(
         let width = one.n_in * one.n_wide;
         ops.put(&around_of(one, &rows), width, &mut around)?;
         ops.linear(&around, &linear_of(one, shelf)?, &mut to, pace)?; // [position, channel]
+        match &one.norm {
+            None => {}
+            Some(StemNorm::Row(norm)) => {
+                ops.norm(&to, &shelf.norm(norm)?, &mut around)?;
+                std::mem::swap(&mut to, &mut around);
+            }
+            Some(StemNorm::Channel(norm)) => {
+                let mut values = ops.get(&to)?.values.into_owned();
+                norm_channels(norm, shelf, &mut values)?;
+                ops.put(&values, one.n_out, &mut to)?;
+            }
+        }
         ops.activate(stem.activation, &mut to)?;
         rows = ops.get(&to)?.values.into_owned();
     }
+    let mut width = stem.convolutions.last().map_or(1, |last| last.n_out);
+    if let Some(end) = &stem.end {
+        (rows, width) = end_rows(end, stem.activation, (rows, width), shelf)?;
+    }
     // Tokens are indices into the audio's rows, so a part or a reordering of a sequence picks its own rows.
-    let width = stem.convolutions.last().map_or(1, |last| last.n_out);
     let mut chosen = Vec::with_capacity(sequence.len() * width);
     for place in &sequence.tokens {
         let at = *place as usize * width;
@@ -47,6 +63,121 @@ pub(super) fn sound_rows<O: Ops>(
         chosen.extend_from_slice(row);
     }
     Ok(chosen)
+}
+
+/// Normalises each channel over all rows. // rows: [position, channel]
+fn norm_channels<O: Ops>(
+    norm: &NormSource,
+    shelf: WeightReader<'_, O>,
+    rows: &mut [f32],
+) -> Result<()> {
+    let n = norm.width.max(1);
+    let vector = |name: Option<&String>, default: f32| match name {
+        Some(name) => Ok::<_, Error>(shelf.vector(name, n)?.into_owned()),
+        None => Ok(vec![default; n]),
+    };
+    let (gain, bias) = (
+        vector(norm.gain.first(), 1.0)?,
+        vector(norm.bias.as_ref(), 0.0)?,
+    );
+    let n_rows = (rows.len() / n).max(1) as f64;
+    for channel in 0..n {
+        let values = || rows[channel..].iter().step_by(n).map(|v| f64::from(*v));
+        let mean = values().sum::<f64>() / n_rows;
+        let squares = values().map(|value| (value - mean).powi(2));
+        let scale = 1.0 / (squares.sum::<f64>() / n_rows + f64::from(norm.eps)).sqrt();
+        for value in rows[channel..].iter_mut().step_by(n) {
+            let normed = (f64::from(*value) - mean) * scale;
+            *value = normed as f32 * gain[channel] + bias[channel];
+        }
+    }
+    Ok(())
+}
+
+/// The rows of the residual from those of the last convolution. // [position, width]
+fn end_rows<O: Ops>(
+    end: &StemEnd,
+    activation: Activation,
+    (rows, width): (Vec<f32>, usize),
+    shelf: WeightReader<'_, O>,
+) -> Result<(Vec<f32>, usize)> {
+    let (ops, pace) = (shelf.ops, shelf.pace);
+    let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+    ops.put(&rows, width, &mut from)?;
+    if let Some(norm) = &end.norm {
+        ops.norm(&from, &shelf.norm(norm)?, &mut to)?;
+        std::mem::swap(&mut from, &mut to);
+    }
+    ops.linear(&from, &shelf.linear(&end.projection)?, &mut to, pace)?;
+    let width = end.projection.n_out();
+    let mut rows = ops.get(&to)?.values.into_owned(); // [position, width]
+    let added = around_rows(&end.positions, &rows, shelf)?;
+    ops.put(&added, width, &mut from)?;
+    ops.activate(activation, &mut from)?;
+    let added = ops.get(&from)?;
+    rows.iter_mut()
+        .zip(added.values.iter())
+        .for_each(|(to, v)| *to += v);
+    drop(added);
+    Ok((rows, width))
+}
+
+/// A convolution in groups over the rows around each row. // rows, result: [position, width]
+fn around_rows<O: Ops>(
+    spec: &AroundRows,
+    rows: &[f32],
+    shelf: WeightReader<'_, O>,
+) -> Result<Vec<f32>> {
+    let (width, wide, n_groups) = (spec.width.max(1), spec.n_wide, spec.n_groups.max(1));
+    let of_group = width / n_groups;
+    let tensor = |name: &str, shape: &[usize]| shelf.tensors.expect(name, shape)?.widen();
+    let gains = tensor(&spec.gains, &[1, 1, wide])?;
+    let directions = tensor(&spec.directions, &[width, of_group, wide])?;
+    let bias = tensor(&spec.bias, &[width])?;
+    let length = |nth: usize| {
+        let slice = directions[nth..].iter().step_by(wide.max(1));
+        slice.map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+    };
+    let scales: Vec<f32> = (0..wide)
+        .map(|nth| (f64::from(gains[nth]) / length(nth)) as f32)
+        .collect();
+    let kernel = directions.iter().zip(scales.iter().cycle());
+    let kernel: Vec<f32> = kernel.map(|(v, scale)| v * scale).collect(); // [width, channel, row]
+    let n = rows.len() / width;
+    let mut sums = vec![0.0; rows.len()];
+    let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+    for group in 0..n_groups {
+        let one = StemConvolution {
+            weight: String::new(),
+            bias: None,
+            n_in: of_group,
+            n_out: of_group,
+            n_wide: wide,
+            stride: 1,
+            is_padded: true,
+            norm: None,
+        };
+        let first = group * of_group;
+        let channels = columns(rows, width, first, of_group);
+        shelf
+            .ops
+            .put(&around_of(&one, &channels), of_group * wide, &mut from)?;
+        let size = of_group * of_group * wide;
+        let weights = shelf.ops.linear_weights(HostLinear {
+            n_out: of_group,
+            n_in: of_group * wide,
+            weight: HostWeight::F32(kernel[group * size..(group + 1) * size].to_vec().into()),
+            is_input_major: false,
+            bias: Some(bias[first..first + of_group].to_vec().into()),
+            grams: Default::default(),
+        })?;
+        shelf.ops.linear(&from, &weights, &mut to, shelf.pace)?;
+        let host = shelf.ops.get(&to)?;
+        for (position, values) in host.values.chunks(of_group.max(1)).enumerate().take(n) {
+            sums[position * width + first..][..of_group].copy_from_slice(values);
+        }
+    }
+    Ok(sums)
 }
 
 fn linear_of<'a, O: Ops>(
@@ -72,12 +203,17 @@ fn linear_of<'a, O: Ops>(
 /// Gathers the input window of each output, channel by channel. // [position, channel · row]
 fn around_of(one: &StemConvolution, rows: &[f32]) -> Vec<f32> {
     let (n, wide) = (rows.len() / one.n_in.max(1), one.n_wide);
-    let n_out = n.div_ceil(one.stride.max(1));
+    let (n_out, n_before) = if one.is_padded {
+        (n.div_ceil(one.stride.max(1)), wide / 2)
+    } else {
+        let n_left = n.checked_sub(wide);
+        (n_left.map_or(0, |left| left / one.stride.max(1) + 1), 0)
+    };
     let mut around = vec![0.0; n_out * one.n_in * wide];
     let each = around.chunks_mut((one.n_in * wide).max(1)).enumerate();
     for (position_idx, to) in each {
         for nth in 0..wide {
-            let row_idx = (position_idx * one.stride + nth).checked_sub(wide / 2);
+            let row_idx = (position_idx * one.stride + nth).checked_sub(n_before);
             let Some(row_idx) = row_idx.filter(|row_idx| *row_idx < n) else {
                 continue;
             };
@@ -103,6 +239,8 @@ mod tests {
             n_out: 1,
             n_wide: 3,
             stride: 2,
+            is_padded: true,
+            norm: None,
         };
         let rows: Vec<f32> = (1..=8).map(|v| v as f32).collect(); // four rows of two
         let around = around_of(&one, &rows);

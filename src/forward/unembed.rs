@@ -81,7 +81,14 @@ pub fn pool_hidden<O: Ops>(
         Pooled::MeanFrom(from) => mean(from),
         _ => mean(0),
     };
-    ops.put(&pooled.repeat(n), pooled.len(), hidden)
+    ops.put(&pooled.repeat(n), pooled.len(), hidden)?;
+    let Some(norm) = &head.pooled_norm else {
+        return Ok(());
+    };
+    let mut normed = O::Buffer::default();
+    apply_norm(ops, model, norm, hidden, &mut normed)?;
+    *hidden = normed;
+    Ok(())
 }
 
 /// Applies a head's own layer to rows; `None` if it has none.

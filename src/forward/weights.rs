@@ -13,6 +13,7 @@ use attnscope_spec::{LinearSource, MapScale, NormSource, Part, TableSource};
 use rayon::prelude::*;
 
 use super::rounded::{largest_beside, round_read, rounded};
+use super::stored_forms::{for_both_halves, whole_of};
 
 /// Reader of weights for one device.
 pub(super) struct WeightReader<'a, O> {
@@ -105,6 +106,9 @@ pub(super) fn read_linear<'a>(
     let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
     let apart = source.slab.filter(|slab| !slab.is_joined);
     let weight = match (source.slab, apart.and_then(|slab| stored.slab(slab.idx))) {
+        (None, _) if source.groups.is_some() || source.inputs.is_some() => {
+            HostWeight::F32(Cow::Owned(whole_of(&stored.widen()?, source)))
+        }
         (None, _) => read_matrix(&stored, source, takes_bf16, fused, pace)?,
         (_, Some(slab)) => read_matrix(&slab, source, takes_bf16, fused, pace)?,
         (Some(slab), None) => {
@@ -185,23 +189,6 @@ fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
         is_input_major: host.is_input_major,
         bias,
         grams: Default::default(),
-    }
-}
-
-/// Makes a map that applies its matrix to both halves of an input and adds the results.
-fn for_both_halves(once: HostLinear<'_>) -> HostLinear<'_> {
-    let values = once.widened();
-    let twice: Vec<f32> = if once.is_input_major {
-        [&*values, &*values].concat()
-    } else {
-        let rows = values.chunks(once.n_in.max(1));
-        rows.flat_map(|row| [row, row].concat()).collect()
-    };
-    drop(values);
-    HostLinear {
-        n_in: 2 * once.n_in,
-        weight: HostWeight::F32(Cow::Owned(twice)),
-        ..once
     }
 }
 

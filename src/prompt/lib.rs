@@ -34,7 +34,9 @@ pub use positions::PositionRule;
 pub use prepare::prepare;
 pub use prompt::Prompt;
 pub use request::{N_GENERATED, Positions, Request, Source, Target};
-pub use sound::{BUILT_IN_SOUND, HEARS, Sound, SoundRule, is_sound, samples_of};
+pub use sound::{
+    BUILT_IN_SOUND, HEARS, MOST_CONVOLUTIONS, Sound, SoundRule, Waves, is_sound, samples_of,
+};
 pub use starts::{Prefix, Starts};
 pub use tokenizer::{PromptForm, Token, Tokenizer, Vocabulary};
 pub use writing::Sampling;

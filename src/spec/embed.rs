@@ -20,6 +20,8 @@ pub struct EmbedSpec {
     pub scale: f32,
     /// A token whose row is set to zero.
     pub dropped: Option<DroppedToken>,
+    /// Rows added to the row of every token, before anything else is.
+    pub constants: Vec<ConstantRow>,
     pub positions: Option<PositionTable>,
     /// Segment embeddings; row 0 is added to every token.
     pub token_types: Option<TableSource>,
@@ -45,6 +47,7 @@ impl EmbedSpec {
             sound: None,
             scale: 1.0,
             dropped: None,
+            constants: Vec::new(),
             positions: None,
             token_types: None,
             norm: None,
@@ -54,6 +57,26 @@ impl EmbedSpec {
             norms_projected: false,
             rounded: None,
         }
+    }
+}
+
+/// The first row of a table, added to the row of every token: what a model adds for an input that a text does not have, such as
+/// boxes on a page.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConstantRow {
+    pub table: TableSource,
+    /// The columns from which it is added: once for each. Columns beyond the row make it wider.
+    pub columns: Vec<usize>,
+}
+
+impl EmbedSpec {
+    /// Width of a token's row with its constants, before any projection.
+    pub fn width(&self) -> usize {
+        let ends = self.constants.iter().flat_map(|constant| {
+            let columns = constant.columns.iter();
+            columns.map(|column| column + constant.table.width)
+        });
+        ends.fold(self.tokens.width, usize::max)
     }
 }
 

@@ -121,6 +121,8 @@ pub struct RouterRule {
     pub expert_scales: Option<String>,
     /// The weights multiply the experts' inputs instead of their outputs.
     pub scales_inputs: bool,
+    /// An expert runs on at most this many tokens of a sequence, the first that choose it.
+    pub capacity: Option<usize>,
 }
 
 /// A bias added to the router scores only to choose experts.
@@ -160,4 +162,11 @@ pub enum FeedForward {
     Experts(Box<ExpertsSpec>),
     /// No feed-forward layer.
     None,
+}
+
+impl FeedForward {
+    /// Whether experts leave out tokens once they are full, so that a token's output depends on the tokens before it.
+    pub fn is_limited(&self) -> bool {
+        matches!(self, Self::Experts(spec) if spec.rule.capacity.is_some())
+    }
 }

@@ -19,6 +19,8 @@ pub struct TransformSpec {
 pub struct HeadSpec {
     pub transform: Option<TransformSpec>,
     pub unembed: LinearSource,
+    /// A norm of the state that several tokens were pooled to.
+    pub pooled_norm: Option<NormSource>,
     /// A second map, applied to the second token; the outputs are the mean of both.
     pub second: Option<LinearSource>,
     /// Multiplies the logits before `extra_bias` is added.
@@ -37,6 +39,7 @@ impl HeadSpec {
     pub fn plain(unembed: LinearSource) -> Self {
         Self {
             transform: None,
+            pooled_norm: None,
             unembed,
             second: None,
             scale: 1.0,

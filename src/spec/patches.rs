@@ -13,7 +13,8 @@ pub struct PatchSpec {
     pub projection: LinearSource,
     /// Learned tokens before the patches, in order.
     pub firsts: Vec<LearnedTokens>,
-    pub positions: GridPositions,
+    /// `None` if the model tells places otherwise.
+    pub positions: Option<GridPositions>,
 }
 
 /// Learned rows that do not belong to a patch.

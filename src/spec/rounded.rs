@@ -188,6 +188,7 @@ impl HeadSpec {
     pub fn round_weights(&mut self, format: WeightFormat) {
         format.spared([&mut self.unembed]);
         format.spared(&mut self.second);
+        format.norms(&mut self.pooled_norm);
         if let Some(transform) = &mut self.transform {
             format.spared([&mut transform.dense]);
             format.norms(&mut transform.norm);

@@ -16,6 +16,14 @@ pub struct Part {
     pub len: usize,
 }
 
+/// Which inputs of a stored matrix are used: those from the first on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputPart {
+    pub first: usize,
+    /// Number of inputs of the stored matrix.
+    pub n_stored: usize,
+}
+
 /// One of several matrices in one tensor: along the first of three axes, or with the rows of one after those of another
 /// (`is_joined`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +63,10 @@ pub struct LinearSource {
     pub patch: Option<[usize; 3]>,
     /// Stored axes of heads in place of one, if there are two.
     pub head_axes: Option<HeadAxes>,
+    /// Stored as the kernel of a convolution of width 1 in this many groups: each group of outputs reads its own inputs alone.
+    pub groups: Option<usize>,
+    /// Set if these inputs are only some of the stored matrix's.
+    pub inputs: Option<InputPart>,
     /// Multiplies the outputs, bias included. // [n_out]
     pub factors: Option<String>,
     /// The stored matrix is applied to both halves of the input.
@@ -104,6 +116,8 @@ impl LinearSource {
             scale: MapScale::ONE,
             patch: None,
             head_axes: None,
+            groups: None,
+            inputs: None,
             factors: None,
             applies_to_both_halves: false,
             rounded: None,
@@ -197,6 +211,24 @@ impl LinearSource {
         }
     }
 
+    /// The map, stored as the kernel of a convolution of width 1 in groups.
+    pub fn in_groups(self, n: usize) -> Self {
+        Self {
+            groups: Some(n),
+            ..self
+        }
+    }
+
+    /// The map of `n` of its inputs, from the first of them on.
+    pub fn of_inputs(self, first: usize, n: usize) -> Self {
+        let n_stored = self.n_in;
+        Self {
+            n_in: n,
+            inputs: Some(InputPart { first, n_stored }),
+            ..self
+        }
+    }
+
     /// The map, with its outputs multiplied by a stored vector.
     pub fn times(self, factors: String) -> Self {
         Self {
@@ -205,15 +237,27 @@ impl LinearSource {
         }
     }
 
+    /// Number of inputs of the stored matrix, or of a group of it.
+    pub fn n_stored_in(&self) -> usize {
+        match (self.inputs, self.groups) {
+            (Some(inputs), _) => inputs.n_stored,
+            (None, Some(n)) => self.n_in / n.max(1),
+            (None, None) => self.n_in,
+        }
+    }
+
     /// The shape of the stored weight.
     pub fn stored_shape(&self) -> Vec<usize> {
         if let Some(patch) = self.patch {
             return [&[self.n_stored_out], patch.as_slice()].concat();
         }
-        let n_in = if self.applies_to_both_halves {
-            self.n_in / 2
-        } else {
-            self.n_in
+        if let Some(n) = self.groups {
+            return vec![self.n_stored_out, self.n_in / n.max(1), 1];
+        }
+        let n_in = match self.inputs {
+            Some(inputs) => inputs.n_stored,
+            None if self.applies_to_both_halves => self.n_in / 2,
+            None => self.n_in,
         };
         if let Some(axes) = self.head_axes {
             let other = if axes.are_inputs {

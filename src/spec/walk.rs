@@ -108,6 +108,12 @@ impl<'v, 'a> Walk<'v, 'a> {
     }
 
     fn divided(&mut self, key: Arguments<'_>, linear: &'a LinearSource, division: Division) {
+        // The stored columns of a grouped map are inputs of several heads, and those of a part of a map are not all heads'.
+        let is_part = linear.groups.is_some() || linear.inputs.is_some();
+        let division = match division {
+            Division::Inputs(_) if is_part => Division::None,
+            other => other,
+        };
         if linear.bias.is_some() {
             // The bias of an output map is no head's own.
             let of_bias = match division {
@@ -182,6 +188,10 @@ impl<'v, 'a> Walk<'v, 'a> {
         if let Some(PositionTable::Stored(table)) = &embed.positions {
             self.table(format_args!("{name}embed.positions"), Some(table));
         }
+        for (nth, constant) in embed.constants.iter().enumerate() {
+            let key = format_args!("{name}embed.constant.{nth}");
+            self.table(key, Some(&constant.table));
+        }
         let types = embed.token_types.as_ref();
         self.table(format_args!("{name}embed.types"), types);
         self.norm(format_args!("{name}embed.norm"), embed.norm.as_ref(), None);
@@ -208,12 +218,21 @@ impl<'v, 'a> Walk<'v, 'a> {
                 let key = format_args!("{name}embed.first.{nth}");
                 self.vector(key, &learned.tensor, learned.shape.clone());
             }
-            let positions = &patches.positions;
-            let key = format_args!("{name}embed.grid");
-            self.vector(key, &positions.tensor, positions.shape.clone());
+            if let Some(positions) = &patches.positions {
+                let key = format_args!("{name}embed.grid");
+                self.vector(key, &positions.tensor, positions.shape.clone());
+            }
         } else if let Some(stem) = &embed.sound {
             for (nth, (tensor, shape)) in stem.tensors().into_iter().enumerate() {
                 self.vector(format_args!("{name}embed.stem.{nth}"), tensor, shape);
+            }
+            if let Some(end) = &stem.end {
+                self.norm(
+                    format_args!("{name}embed.stem.norm"),
+                    end.norm.as_ref(),
+                    None,
+                );
+                self.linear(format_args!("{name}embed.stem.map"), &end.projection);
             }
         } else {
             self.table(format_args!("{name}embed.tokens"), Some(&embed.tokens));
@@ -241,6 +260,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.linear(format_args!("head.dense"), &transform.dense);
             self.norm(format_args!("head.norm"), transform.norm.as_ref(), None);
         }
+        self.norm(format_args!("head.pooled"), head.pooled_norm.as_ref(), None);
         if let Some(pooling) = head.pooling.as_deref() {
             let key = format_args!("head.probe.query");
             self.vector(key, &pooling.query, pooling.query_shape.clone());

@@ -154,6 +154,10 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
         own(&|own| matches!(own.bias, Bias::Relative(_))),
         "vectors of distances",
     );
+    give(
+        own(&|own| matches!(own.bias, Bias::Grid(_))),
+        "distances in rows and columns",
+    );
     give(own(&|own| own.growth.is_some()), "queries that grow");
     let positions = |of: fn(&PositionTable) -> bool| {
         let mut tables = spec

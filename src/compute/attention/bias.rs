@@ -66,9 +66,24 @@ pub struct Buckets {
     pub max_distance: usize,
     /// Half of the buckets are used for keys after the query.
     pub is_bidirectional: bool,
+    /// The bias is added before the scale is applied, so the scale multiplies it too.
+    pub is_scaled: bool,
+    /// The learned table has a row per head, not per bucket.
+    pub is_by_head: bool,
 }
 
 impl Buckets {
+    /// Buckets to both sides or to one, whose values are added to scaled scores.
+    pub const fn plain(n_buckets: usize, max_distance: usize, is_bidirectional: bool) -> Self {
+        Self {
+            n_buckets,
+            max_distance,
+            is_bidirectional,
+            is_scaled: false,
+            is_by_head: false,
+        }
+    }
+
     /// The bucket of a distance key − query.
     pub fn of(self, relative: isize) -> usize {
         let (first, n) = if self.is_bidirectional {
@@ -95,18 +110,70 @@ impl Buckets {
 
     /// The bias of one head for every distance −(n_queries − 1) … n_keys − 1, in this order.
     ///
-    /// `values` is the learned table. // [bucket, head]
+    /// `values` is the learned table, [bucket, head] or [head, bucket]; `scale` is the factor of scores.
     pub fn by_distance(
         self,
         values: &[f32],
-        n_heads: usize,
+        (n_heads, scale): (usize, f32),
         head_idx: usize,
         n_queries: usize,
         n_keys: usize,
     ) -> Vec<f32> {
         let first = 1 - n_queries as isize;
+        let factor = if self.is_scaled { scale } else { 1.0 };
+        let at = |bucket: usize| {
+            if self.is_by_head {
+                head_idx * self.n_buckets + bucket
+            } else {
+                bucket * n_heads + head_idx
+            }
+        };
         (first..n_keys as isize)
-            .map(|relative| values[self.of(relative) * n_heads + head_idx])
+            .map(|relative| factor * values[at(self.of(relative))])
+            .collect()
+    }
+}
+
+/// A learned value per head and per distance in rows and columns of a picture's patches, and three more for the token before them:
+/// from it to a patch, from a patch to it, and to itself (Bao et al. 2021, arXiv 2106.08254).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GridDistances {
+    /// Rows and columns.
+    pub grid: [usize; 2],
+}
+
+impl GridDistances {
+    pub fn n_rows(self) -> usize {
+        let [rows, columns] = self.grid;
+        (2 * rows).saturating_sub(1) * (2 * columns).saturating_sub(1) + 3
+    }
+
+    /// The row of a pair of positions.
+    pub fn row(self, query: usize, key: usize) -> usize {
+        let n = self.n_rows();
+        let [n_rows, n_columns] = self.grid.map(|n| n.max(1));
+        match (query.checked_sub(1), key.checked_sub(1)) {
+            (None, None) => n - 1,
+            (Some(_), None) => n - 2,
+            (None, Some(_)) => n - 3,
+            (Some(query), Some(key)) => {
+                let down = (query / n_columns + n_rows - 1).saturating_sub(key / n_columns);
+                let right = query % n_columns + n_columns - 1 - key % n_columns;
+                (down * (2 * n_columns - 1) + right).min(n - 4)
+            }
+        }
+    }
+
+    /// The bias of one head for all pairs of positions. // values: [row, head] → [query, key]
+    pub fn of_head(
+        self,
+        values: &[f32],
+        (n_heads, head_idx): (usize, usize),
+        [queries, keys]: [&[usize]; 2],
+    ) -> Vec<f32> {
+        let at = |query: usize, key: usize| values[self.row(query, key) * n_heads + head_idx];
+        let rows = queries.iter();
+        rows.flat_map(|query| keys.iter().map(move |key| at(*query, *key)))
             .collect()
     }
 }
@@ -177,11 +244,7 @@ mod tests {
 
     #[test]
     fn short_distances_have_their_own_buckets_and_long_ones_share() {
-        let decoder = Buckets {
-            n_buckets: 32,
-            max_distance: 128,
-            is_bidirectional: false,
-        };
+        let decoder = Buckets::plain(32, 128, false);
         assert_eq!(
             (0..16).map(|d| decoder.of(-d)).collect::<Vec<_>>(),
             (0..16).collect::<Vec<_>>()

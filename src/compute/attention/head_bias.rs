@@ -13,6 +13,8 @@ pub enum HeadBias {
     None,
     /// One value for every distance from −(n_queries − 1) to n_keys − 1.
     ByDistance(Vec<f32>),
+    /// One value for every query and key. // [query, key]
+    ByCell(Vec<f32>),
     ByPair(PairBias),
 }
 
@@ -51,8 +53,18 @@ impl HeadBias {
         match &spec.bias {
             Bias::Buckets(buckets) => match run.bucket_values {
                 Some(values) => {
-                    let (n_heads, n) = (spec.n_heads, (n_queries, n_keys));
-                    Self::ByDistance(buckets.by_distance(values, n_heads, head_idx, n.0, n.1))
+                    let heads = (spec.n_heads, spec.scale.of_bias(spec.d_head));
+                    Self::ByDistance(
+                        buckets.by_distance(values, heads, head_idx, n_queries, n_keys),
+                    )
+                }
+                None => Self::None,
+            },
+            Bias::Grid(distances) => match run.bucket_values {
+                Some(values) => {
+                    let heads = (spec.n_heads, head_idx);
+                    let keys = &run.positions[..n_keys.min(run.positions.len())];
+                    Self::ByCell(distances.of_head(values, heads, [run.positions, keys]))
                 }
                 None => Self::None,
             },
@@ -106,6 +118,7 @@ impl HeadBias {
         match self {
             Self::None => 0.0,
             Self::ByDistance(values) => values[n_queries - 1 - query_idx + key_idx],
+            Self::ByCell(values) => values[values.len() / n_queries.max(1) * query_idx + key_idx],
             Self::ByPair(pairs) => scale * pairs.of(query_idx, key_idx),
         }
     }

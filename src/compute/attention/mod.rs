@@ -43,7 +43,7 @@ pub use attention_override::{
     AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override, only_change,
 };
 pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall};
-pub use bias::{Alibi, Buckets, Relative};
+pub use bias::{Alibi, Buckets, GridDistances, Relative};
 pub use block::{HeadRun, run_head};
 pub use comparison::Mismatch;
 pub use global_keys::GlobalKeys;
@@ -59,7 +59,7 @@ pub use part::{HeadPart, HeadRows};
 pub use pooled::{POOLED_CELLS, Pooled};
 pub use relative_tables::RelativeTables;
 pub use repeats::Repeats;
-pub use rope::{RopeDirection, RopeScaling, RopeSpec, RopeTable};
+pub use rope::{GridTurn, RopeDirection, RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, row_scale, summarise_pattern};
 pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};

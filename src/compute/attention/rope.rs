@@ -131,6 +131,31 @@ pub struct RopeSpec {
     pub scaling: RopeScaling,
     /// Multiplies cosines and sines, so that scores are multiplied by its square.
     pub magnitude: f64,
+    /// Set if positions are places of a grid: half of the pairs turn by rows, the others by columns.
+    pub grid: Option<GridTurn>,
+}
+
+/// Turning by the places of a picture's patches: by the centre of a patch, in a picture whose sides run from −1 to 1, in turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GridTurn {
+    /// Number of positions before the grid, which do not turn.
+    pub n_first: usize,
+    /// Rows and columns.
+    pub grid: [usize; 2],
+}
+
+impl GridTurn {
+    /// Row and column of a position, in radians; `None` before the grid.
+    fn of(self, position: usize) -> Option<[f32; 2]> {
+        let patch = position.checked_sub(self.n_first)?;
+        let [n_rows, n_columns] = self.grid.map(|n| n.max(1));
+        let centre = |at: usize, n: usize| 2.0 * ((at as f32 + 0.5) / n as f32) - 1.0;
+        let both = [
+            centre(patch / n_columns, n_rows),
+            centre(patch % n_columns, n_columns),
+        ];
+        Some(both.map(|at| std::f32::consts::TAU * at))
+    }
 }
 
 impl RopeSpec {
@@ -144,6 +169,7 @@ impl RopeSpec {
             direction: RopeDirection::Forward,
             scaling: RopeScaling::None,
             magnitude: 1.0,
+            grid: None,
         }
     }
 
@@ -241,6 +267,18 @@ impl RopeSpec {
     }
 }
 
+/// The angles of a place in a grid: every second frequency for its row, then again for its column.
+fn grid_angles(grid: GridTurn, frequencies: &[f64], position: usize) -> Vec<f32> {
+    let Some(both) = grid.of(position) else {
+        return vec![0.0; frequencies.len()];
+    };
+    let of_each = both.into_iter().flat_map(|at| {
+        let of_side = frequencies.iter().step_by(2);
+        of_side.map(move |frequency| at * *frequency as f32)
+    });
+    of_each.take(frequencies.len()).collect()
+}
+
 /// Cosines and sines for every position of a sequence.
 #[derive(Debug, Clone)]
 pub struct RopeTable {
@@ -259,9 +297,11 @@ impl RopeTable {
         let frequencies = spec.frequencies(n_positions);
         // Frequencies and angles are rounded to f32 as in training: at position 10,000 the rounding of an angle outweighs every
         // other difference.
-        let angles = positions
-            .iter()
-            .flat_map(|p| frequencies.iter().map(move |f| *p as f32 * *f as f32));
+        let by_position = |p: usize| frequencies.iter().map(move |f| p as f32 * *f as f32);
+        let angles = positions.iter().flat_map(|p| match spec.grid {
+            None => by_position(*p).collect(),
+            Some(grid) => grid_angles(grid, &frequencies, *p),
+        });
         let magnitude = spec.magnitude as f32;
         let turned = angles.map(|angle| (angle.cos() * magnitude, angle.sin() * magnitude));
         let (cos, sin) = turned.unzip();

@@ -34,7 +34,7 @@ impl RowBias {
                 }
                 _ => Self::None,
             },
-            Bias::Relative(_) => Self::EachRow,
+            Bias::Relative(_) | Bias::Grid(_) => Self::EachRow,
             Bias::Alibi(alibi) if alibi.rounds_to_bf16 => Self::ByKey(padded(
                 &mut (0..n_keys).map(|key_idx| math.bias(0, key_idx)),
             )),

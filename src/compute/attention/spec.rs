@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::bias::{Alibi, Buckets, Relative};
+use super::bias::{Alibi, Buckets, GridDistances, Relative};
 use super::globals::Globals;
 use super::kv_format::KvFormat;
 use super::rope::RopeSpec;
@@ -94,6 +94,7 @@ pub enum Bias {
     None,
     Alibi(Alibi),
     Buckets(Buckets),
+    Grid(GridDistances),
     Relative(Relative),
 }
 

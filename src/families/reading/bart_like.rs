@@ -11,9 +11,11 @@ use attnscope_spec::{
     StackSpec, TableSource,
 };
 
+pub use super::bart_names::{LayerNames, Positions, SharedWords};
 use super::windows::windows_around;
 use super::{
-    activation, even_heads, layer_norm, linear, norm_before_or_after, note_attention, prefix,
+    activation, either, even_heads, layer_norm, linear, norm_before_or_after, note_attention,
+    prefix,
 };
 
 /// Fixed; no configuration states it.
@@ -21,40 +23,6 @@ const EPS: f64 = 1e-5;
 
 /// Usual names of queries, keys, values and output.
 const USUAL: [&str; 4] = ["q_proj", "k_proj", "v_proj", "out_proj"];
-
-/// How positions are encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Positions {
-    /// A learned table; its first rows belong to no position.
-    Learned { n_rows_before: usize },
-    /// Sines and cosines, stored or computed.
-    Sinusoid,
-    /// Sines and cosines; positions count only tokens other than the padding token, from the index after it.
-    SinusoidNotPad,
-}
-
-/// Names inside a layer that differ between families.
-#[derive(Debug, Clone, Copy)]
-pub struct LayerNames {
-    /// A tensor of the first layer that shows whether the encoder or decoder exists.
-    pub probe: &'static str,
-    /// Prefix of the feed-forward maps.
-    pub mlp: &'static str,
-    pub mlp_norm: &'static str,
-    pub cross: &'static str,
-    pub cross_norm: &'static str,
-}
-
-impl LayerNames {
-    /// BART's own names.
-    pub const USUAL: Self = Self {
-        probe: "fc1.weight",
-        mlp: "",
-        mlp_norm: "final_layer_norm",
-        cross: "encoder_attn",
-        cross_norm: "encoder_attn_layer_norm",
-    };
-}
 
 /// How a family of this kind differs from BART.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +33,11 @@ pub struct BartLike {
     pub norms_embedding: bool,
     /// The decoder normalises embeddings before it adds positions.
     pub norms_before_positions: bool,
-    /// A switch; if it is off, encoder and decoder have separate token tables.
-    pub shared_words: Option<&'static str>,
+    /// Keys of the vocabulary's size, and of the target's if it has its own.
+    pub vocabulary: [&'static str; 2],
+    pub shared_words: SharedWords,
+    /// The stored matrix of an untied head.
+    pub head: &'static str,
     /// No tensor shows that the head is tied, because there is no logit bias.
     pub tied_alone: bool,
     /// What the decoder reads when no target is given and none can be generated.
@@ -75,8 +46,6 @@ pub struct BartLike {
     pub start_token: Option<&'static str>,
     /// Prefix of the base model's tensors inside a larger model.
     pub base: &'static str,
-    /// Name of the head's map, if it is stored.
-    pub head: &'static str,
     /// Whether there is an encoder; otherwise the configuration states the decoder's sizes alone.
     pub encodes: bool,
     /// Keys of the numbers of positions of encoder and decoder.
@@ -103,12 +72,13 @@ impl BartLike {
         norms_before: false,
         norms_embedding: false,
         norms_before_positions: false,
-        shared_words: None,
+        vocabulary: ["vocab_size", "decoder_vocab_size"],
+        shared_words: SharedWords::Always,
+        head: "lm_head.weight",
         tied_alone: false,
         reads_again: DecoderInput::ShiftedForLabels,
         start_token: None,
         base: "model.",
-        head: "lm_head.weight",
         encodes: true,
         n_ctx: ["max_position_embeddings"; 2],
         activation: "gelu",
@@ -159,22 +129,23 @@ pub fn read(
     } else {
         reader.size("decoder n_ctx", like.n_ctx[1])?
     };
-    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    let [of_source, of_target] = like.vocabulary;
+    let d_vocab = reader.size("d_vocab", of_source)?;
     let shares = match like.shared_words {
-        Some(key) => reader.flag_or("shared_embedding", key, true)?,
-        None => true,
+        SharedWords::Unless(key) => reader.flag_or("shared_embedding", key, true)?,
+        SharedWords::Always => true,
+        SharedWords::Never => false,
     };
-    const OWN: &str = "decoder_vocab_size";
     let d_target = if shares {
-        let other = reader.value(OWN).and_then(|v| v.as_u64());
+        let other = reader.value(of_target).and_then(|v| v.as_u64());
         if let Some(other) = other.filter(|other| *other != d_vocab as u64) {
             let problem = format!("expected the encoder's {d_vocab}, found {other}");
-            return Err(Error::config(reader.path(), OWN, problem));
+            return Err(Error::config(reader.path(), of_target, problem));
         }
         d_vocab
     } else {
         let same = Origin::Derived("the encoder's".to_owned());
-        reader.size_or("decoder d_vocab", OWN, d_vocab, same)?
+        reader.size_or("decoder d_vocab", of_target, d_vocab, same)?
     };
     let activation = activation(reader, "activation_function", like.activation)?;
     let scales = match like.scales {
@@ -205,12 +176,18 @@ pub fn read(
     };
     let shared = format!("{base}shared.weight");
     let tokens_of = |side: &str| {
-        let own = format!("{base}{side}.embed_tokens.weight");
+        let of = |side: &str| format!("{base}{side}.embed_tokens.weight");
+        let other = if side == "decoder" {
+            "encoder"
+        } else {
+            "decoder"
+        };
         TableSource {
-            tensor: if !shares || tensors.contains(&own) {
-                own
-            } else {
-                shared.clone()
+            // Where all tables are tied, one of them is stored.
+            tensor: match (shares, tensors.contains(&of(side))) {
+                (true, false) => shared.clone(),
+                (false, false) if d_target == d_vocab => either(tensors, [of(side), of(other)]),
+                _ => of(side),
             },
             n_rows: if side == "decoder" { d_target } else { d_vocab },
             width: d_model,
@@ -292,14 +269,19 @@ pub fn read(
         Some(_) => None,
     };
     let is_tied = reader.value("tie_word_embeddings") != Some(&serde_json::Value::Bool(false));
+    // The head may be part of the decoder, below the model's prefix.
+    let own_head = either(
+        tensors,
+        [like.head.to_owned(), format!("{base}{}", like.head)],
+    );
     let has_head = (is_tied && like.tied_alone)
-        || tensors.contains(like.head)
+        || tensors.contains(&own_head)
         || tensors.contains("final_logits_bias")
         || (half == Some(Stack::Decoder) && is_tied);
     let head = has_head.then(|| {
-        let stored = tensors.contains(like.head);
+        let stored = tensors.contains(&own_head);
         let weight = if stored || !is_tied {
-            like.head.to_owned()
+            own_head.clone()
         } else {
             decoder.tokens.tensor.clone()
         };
@@ -486,7 +468,18 @@ impl Side<'_> {
                 })
             }
             Positions::Sinusoid => PositionTable::Sinusoid(Sines::Halves),
-            Positions::SinusoidNotPad => PositionTable::Sinusoid(Sines::HalvesToEnd),
+            Positions::SinusoidNotPad => {
+                match self.tensors.info(&table).map(|info| &info.shape[..]) {
+                    Some(&[n_rows, width]) if width == self.d_model => {
+                        PositionTable::Stored(TableSource {
+                            tensor: table,
+                            n_rows,
+                            width,
+                        })
+                    }
+                    _ => PositionTable::Sinusoid(Sines::HalvesToEnd),
+                }
+            }
         };
         let like = self.like;
         let embed = EmbedSpec {

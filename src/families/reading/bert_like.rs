@@ -11,7 +11,7 @@ use attnscope_spec::{
 };
 
 use super::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
-use super::rope::plain_rope;
+use super::rope::{RopeRule, plain_rope, rope};
 use super::windows::windows_around;
 use super::{
     activation, even_heads, layer_norm, linear, must_be_off, note_attention, note_bias, prefix,
@@ -82,26 +82,48 @@ pub enum Norms {
 }
 
 /// How positions are encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Positions {
     /// Learned rows, added to the embeddings.
     Learned,
     /// Rotary embedding in interleaved pairs.
     Rotary,
+    /// Rotary embedding by halves, with its parameters in the configuration; and the default base.
+    RotaryOf(f64),
     /// Learned rows or rotary embedding by halves; a key decides.
     LearnedOrRotary,
     /// Learned rows, and a learned bias by distance bucket under this name.
     LearnedAndBuckets(&'static str),
 }
 
-/// Names of a block's maps.
+/// Names of a block's maps and norms.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
+    /// Prefix of the layer number.
+    pub layers: &'static str,
     pub q: &'static str,
     pub k: &'static str,
     pub v: &'static str,
     pub o: &'static str,
     pub attn_norm: &'static str,
+    pub up: &'static str,
+    pub down: &'static str,
+    pub mlp_norm: &'static str,
+}
+
+impl Names {
+    /// BERT's own names.
+    pub const BERT: Self = Self {
+        layers: "encoder.layer",
+        q: "attention.self.query",
+        k: "attention.self.key",
+        v: "attention.self.value",
+        o: "attention.output.dense",
+        attn_norm: "attention.output.LayerNorm",
+        up: "intermediate.dense",
+        down: "output.dense",
+        mlp_norm: "output.LayerNorm",
+    };
 }
 
 impl BertLike {
@@ -119,13 +141,7 @@ impl BertLike {
             embed_norm_if: None,
             has_token_types: true,
             positions: Positions::Learned,
-            names: Names {
-                q: "attention.self.query",
-                k: "attention.self.key",
-                v: "attention.self.value",
-                o: "attention.output.dense",
-                attn_norm: "attention.output.LayerNorm",
-            },
+            names: Names::BERT,
             qkv_bias: None,
             rescales: None,
             drops_masked: None,
@@ -209,7 +225,7 @@ pub fn read_part(
     }
     let (d_embed, d_words) = embedding_widths(reader, like, d_model)?;
     let mut attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
-    let has_table = position(reader, like, &mut attention)?;
+    let has_table = position(reader, like, n_rows, &mut attention)?;
     let (rule, n_ctx) = counted(reader, like, n_rows, has_table)?;
     let windows = match like.window {
         Some(key) => windows_around(reader, key, n_layers)?,
@@ -228,16 +244,16 @@ pub fn read_part(
         "embeddings.word_embeddings.weight",
     );
     let block = |layer_idx: usize| {
-        let at = format!("{base}encoder.layer.{layer_idx}");
+        let names = like.names;
+        let at = format!("{base}{}.{layer_idx}", names.layers);
         let map = |name: &str| format!("{at}.{name}");
         let one = |name: &str| linear(&map(name), d_model, d_model, has_bias);
         let norm = |name: &str| Some(layer_norm(tensors, &map(name), d_model, eps));
-        let names = like.names;
         let o = linear(&map(names.o), d_model, d_model, true);
         let projections = ProjectionSpec::plain(one(names.q), one(names.k), one(names.v), o);
         let mlp = MlpSpec::plain(
-            linear(&map("intermediate.dense"), d_model, d_mlp, true),
-            linear(&map("output.dense"), d_mlp, d_model, true),
+            linear(&map(names.up), d_model, d_mlp, true),
+            linear(&map(names.down), d_mlp, d_model, true),
             activation,
         );
         let mut own = attention.clone();
@@ -270,7 +286,7 @@ pub fn read_part(
         match like.norms {
             Norms::After => BlockSpec {
                 attn_post: norm(names.attn_norm),
-                mlp_post: norm("output.LayerNorm"),
+                mlp_post: norm(names.mlp_norm),
                 ..plain
             },
             Norms::Before { attention, mlp, .. } => BlockSpec {
@@ -377,6 +393,7 @@ fn embedding_widths(
 fn position(
     reader: &mut Reader<'_>,
     like: BertLike,
+    n_rows: usize,
     attention: &mut AttentionSpec,
 ) -> Result<bool> {
     const KIND: &str = "position_embedding_type";
@@ -385,6 +402,14 @@ fn position(
         Positions::Learned => absolute_positions(reader)?,
         Positions::Rotary => {
             attention.rope = Some(plain_rope(reader, d_head, true, false)?);
+            return Ok(false);
+        }
+        Positions::RotaryOf(theta) => {
+            let rule = RopeRule {
+                theta,
+                ..RopeRule::plain(d_head, n_rows)
+            };
+            attention.rope = Some(rope(reader, rule)?);
             return Ok(false);
         }
         Positions::LearnedOrRotary => {
@@ -409,11 +434,7 @@ fn position(
                 return Err(Error::config(reader.path(), KEY, problem));
             }
             note_bias(reader, "learned, by buckets of distance");
-            attention.bias = Bias::Buckets(Buckets {
-                n_buckets,
-                max_distance: 128,
-                is_bidirectional: true,
-            });
+            attention.bias = Bias::Buckets(Buckets::plain(n_buckets, 128, true));
         }
     }
     Ok(true)

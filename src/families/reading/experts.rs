@@ -209,6 +209,7 @@ impl ExpertsKeys {
             },
             expert_scales: None,
             scales_inputs: self.scales_inputs,
+            capacity: None,
         };
         let shared = match self.shared {
             Some(shared) => shared_width(reader, shared.width, d_expert)?.map(|w| (shared, w)),

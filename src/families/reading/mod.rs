@@ -1,6 +1,7 @@
 //! Helpers that several families share: activations by name, tensor prefixes, head counts, norms, windows.
 
 pub(super) mod bart_like;
+mod bart_names;
 pub(super) mod bert_like;
 pub(super) mod bias_rule;
 pub(super) mod deberta_like;
@@ -27,6 +28,7 @@ pub(super) mod torch_layers;
 pub(super) mod torch_lstm;
 pub(super) mod two_names;
 pub(super) mod vit_like;
+pub(super) mod wave_like;
 pub(super) mod windows;
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};

@@ -49,6 +49,15 @@ impl Processor {
         filter: Filter::Bicubic,
         ..Self::VIT
     };
+    pub const BLIP: Self = Self {
+        size: Size::Exactly([384; 2]),
+        crop: None,
+        ..Self::CLIP
+    };
+    pub const OWL: Self = Self {
+        size: Size::Exactly([768; 2]),
+        ..Self::BLIP
+    };
 }
 
 /// Reads how pictures are preprocessed; `plain` holds the model's own values, and `model_size` the size that it states.
@@ -128,10 +137,13 @@ impl Stated {
 
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     fn class(&self) -> Option<Processor> {
-        const KNOWN: [(&str, Processor); 5] = [
+        const KNOWN: [(&str, Processor); 8] = [
             ("CLIP", Processor::CLIP),
+            ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
+            ("Blip", Processor::BLIP),
             ("DeiT", Processor::DEIT),
+            ("OwlViT", Processor::OWL),
             ("Siglip", Processor::SIGLIP),
             ("ViT", Processor::VIT),
         ];

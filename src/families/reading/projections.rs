@@ -15,7 +15,7 @@ const END: u64 = 49_407;
 const WRONG_END: u64 = 2;
 
 /// Prefixes of the classes whose towers are projected.
-const BOTH: [&str; 2] = ["CLIPModel", "SiglipModel"];
+const BOTH: [&str; 3] = ["CLIPModel", "Siglip2Model", "SiglipModel"];
 
 /// Adds the projection to a tower, if its class has one.
 pub(super) fn settle(

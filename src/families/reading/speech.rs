@@ -64,6 +64,7 @@ pub fn sound_rule(
         n_mels,
         n_frames: n_positions.saturating_mul(frames_per_position),
         frames_per_position,
+        waves: None,
     };
     let n_samples = rule.n_frames.saturating_mul(rule.hop);
     if n_samples > MOST_SAMPLES {

@@ -18,6 +18,8 @@ pub struct TaskRules {
     pub text: TextSummary,
     /// What a classifier of pictures reads, given the number of learned tokens before the patches.
     pub picture: fn(usize) -> Pooled,
+    /// When a classifier of pictures reads the mean of the patches through a norm instead.
+    pub normed_mean: Option<NormedMean>,
     /// The head of a tower whose class projects it.
     pub projection: Option<Projection>,
 }
@@ -31,8 +33,18 @@ impl TaskRules {
         discriminator: HeadActivation::Always(Activation::Gelu),
         text: TextSummary::ByTensors,
         picture: |_| Pooled::First,
+        normed_mean: None,
         projection: None,
     };
+}
+
+/// A classifier of pictures that reads the mean of the patches through a norm.
+#[derive(Debug, Clone, Copy)]
+pub struct NormedMean {
+    /// The switch, and whether it is on if the configuration does not say.
+    pub key: (&'static str, bool),
+    /// How the name of the norm ends.
+    pub norm: &'static str,
 }
 
 /// An activation between the maps of a head.

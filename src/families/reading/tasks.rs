@@ -128,6 +128,11 @@ pub fn settle(
     };
     match (found, task) {
         (Some(head), _) => {
+            let pooled_norm = pooled_norm(tensors, reader, spec, (task, rules))?;
+            let head = HeadSpec {
+                pooled_norm,
+                ..head
+            };
             let n_labels = head.unembed.n_out();
             let labels = Labels {
                 names: names(reader, task, n_labels),
@@ -263,6 +268,30 @@ fn label_head(
         second: second.map(|name| linear(name, n_in, n_labels)),
         ..HeadSpec::plain(linear(out, n_in, n_labels))
     })
+}
+
+/// The norm of the mean of a picture's patches, if the family's classifiers read that.
+fn pooled_norm(
+    tensors: &Tensors,
+    reader: &mut Reader<'_>,
+    spec: &ModelSpec,
+    (task, rules): (Task, &TaskRules),
+) -> Result<Option<NormSource>> {
+    let Some(mean) = rules.normed_mean.filter(|_| task == Task::Picture) else {
+        return Ok(None);
+    };
+    let (key, default) = mean.key;
+    if !reader.flag_or("mean_of_patches", key, default)? {
+        return Ok(None);
+    }
+    let end = format!("{}.weight", mean.norm);
+    let mut names = tensors.iter().map(|(name, _)| name);
+    let found = names.find(|name| name.ends_with(&end)).unwrap_or(&end);
+    let name = found.trim_end_matches(".weight");
+    let first = spec.main_stack().blocks().first();
+    let like = first.and_then(|block| block.attn_pre.as_ref());
+    let eps = like.map_or(1e-12, |norm| f64::from(norm.eps));
+    Ok(Some(super::layer_norm(tensors, name, spec.d_model, eps)))
 }
 
 /// The classifier of DeiT's distillation token, trained on a teacher's labels.
@@ -413,6 +442,7 @@ fn pooled(
         let n_first = preprocessing.firsts.len();
         return match head.second {
             Some(_) => Pooled::FirstTwo,
+            None if head.pooled_norm.is_some() => Pooled::MeanFrom(n_first),
             None => (rules.picture)(n_first),
         };
     }

@@ -12,7 +12,7 @@ use attnscope_spec::{
 };
 
 use super::processor::{Processor, preprocessing};
-use super::{activation, even_heads, layer_norm, linear, note_attention};
+use super::{activation, even_heads, layer_norm, linear, note_attention, stacked};
 
 /// How a family of this kind differs from the others.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +53,8 @@ pub struct Names {
     pub q: &'static str,
     pub k: &'static str,
     pub v: &'static str,
+    /// One tensor of all queries, then all keys, then all values, in place of the three.
+    pub qkv: Option<&'static str>,
     pub o: &'static str,
     pub norms: [&'static str; 2],
     pub up: &'static str,
@@ -69,6 +71,7 @@ pub const OF_VIT: Names = Names {
     q: "attention.attention.query",
     k: "attention.attention.key",
     v: "attention.attention.value",
+    qkv: None,
     o: "attention.output.dense",
     norms: ["layernorm_before", "layernorm_after"],
     up: "intermediate.dense",
@@ -83,6 +86,7 @@ pub const OF_CLIP: Names = Names {
     q: "self_attn.q_proj",
     k: "self_attn.k_proj",
     v: "self_attn.v_proj",
+    qkv: None,
     o: "self_attn.out_proj",
     norms: ["layer_norm1", "layer_norm2"],
     up: "mlp.fc1",
@@ -107,13 +111,16 @@ pub struct Pictures {
     /// Tensors of the learned tokens before the patches, in order.
     pub class: Option<&'static str>,
     pub distillation: Option<&'static str>,
-    /// The tensor of registers, and the key of their number.
-    pub registers: Option<(&'static str, &'static str)>,
-    pub positions: &'static str,
+    /// The tensor of registers, the key of their number, and its default.
+    pub registers: Option<(&'static str, &'static str, usize)>,
+    /// The tensor of positions; `None` if places are told otherwise.
+    pub positions: Option<&'static str>,
     /// How positions are resampled if a picture has another grid.
     pub resampled: Option<Resampling>,
     /// A norm after adding positions.
     pub norm: Option<&'static str>,
+    /// Sides of pictures and of patches, if the configuration does not state them.
+    pub size: usize,
     pub patch: usize,
     pub processor: Processor,
 }
@@ -251,7 +258,14 @@ impl Block<'_> {
             None => linear,
         };
         let o = scaled(linear(&map(names.o), d_model, d_model, true), 0);
-        let projections = ProjectionSpec::plain(one(names.q), one(names.k), one(names.v), o);
+        let [q, k, v] = match names.qkv {
+            Some(name) => {
+                let fused = linear(&map(name), d_model, 3 * d_model, self.has_qkv_bias);
+                stacked(&fused, [d_model; 3])
+            }
+            None => [one(names.q), one(names.k), one(names.v)],
+        };
+        let projections = ProjectionSpec::plain(q, k, v, o);
         let [first, second] = names
             .norms
             .map(|name| Some(layer_norm(self.tensors, &map(name), d_model, self.eps)));
@@ -331,7 +345,7 @@ fn of_pictures(
         return Err(Error::config(reader.path(), "num_channels", problem));
     }
     let patch = sides(reader, "patch_size", pictures.patch)?;
-    let size = sides(reader, "image_size", 224)?;
+    let size = sides(reader, "image_size", pictures.size)?;
     let grid = [size[0] / patch[0], size[1] / patch[1]];
     if grid.contains(&0) {
         let problem = format!(
@@ -341,7 +355,7 @@ fn of_pictures(
         return Err(Error::config(reader.path(), "image_size", problem));
     }
     let n_registers = match pictures.registers {
-        Some((_, key)) => reader.count_or("n_registers", key, 4)?,
+        Some((_, key, default)) => reader.count_or("n_registers", key, default)?,
         None => 0,
     };
     let firsts = Firsts {
@@ -376,10 +390,10 @@ fn of_pictures(
     learned_tokens.extend(pictures.class.map(|name| learned(name, 1, true)));
     learned_tokens.extend(pictures.distillation.map(|name| learned(name, 1, true)));
     let registers = pictures.registers.filter(|_| n_registers > 0);
-    learned_tokens.extend(registers.map(|(name, _)| learned(name, n_registers, false)));
+    learned_tokens.extend(registers.map(|(name, ..)| learned(name, n_registers, false)));
     let n_first = usize::from(firsts.has_class) + usize::from(firsts.has_distillation);
     let n_rows = n_first + grid[0] * grid[1];
-    let positions = format!("{base}{}", pictures.positions);
+    let positions = pictures.positions.map(|name| format!("{base}{name}"));
     let kernel = format!("{base}{}", pictures.kernel);
     let bias = pictures
         .has_bias
@@ -402,13 +416,13 @@ fn of_pictures(
         preprocessing,
         projection: LinearSource::of_patch(kernel, bias, [n_channels, patch[0], patch[1]], d_model),
         firsts: learned_tokens,
-        positions: GridPositions {
-            shape: shape_of(tensors, &positions, n_rows, d_model),
-            tensor: positions,
+        positions: positions.map(|tensor| GridPositions {
+            shape: shape_of(tensors, &tensor, n_rows, d_model),
+            tensor,
             n_first,
             grid,
             resampled: pictures.resampled,
-        },
+        }),
     };
     let norm = pictures.norm;
     let embed = EmbedSpec {

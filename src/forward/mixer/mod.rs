@@ -9,6 +9,7 @@ mod parts;
 mod rows;
 mod selective_scan;
 mod short_convolution;
+mod span_convolution;
 mod state_space;
 
 use attnscope_compute::error::Result;
@@ -20,6 +21,7 @@ use self::delta_rule::DeltaRuleWeights;
 use self::gated_recurrence::GatedRecurrenceWeights;
 use self::lightning::LightningWeights;
 use self::selective_scan::SelectiveScanWeights;
+use self::span_convolution::SpanConvolutionWeights;
 use self::state_space::StateSpaceWeights;
 use super::context::BlockContext;
 use super::weights::WeightReader;
@@ -33,6 +35,7 @@ pub enum TokenMixerWeights<'a, O: Ops> {
     DeltaRule(DeltaRuleWeights<'a, O>),
     GatedRecurrence(GatedRecurrenceWeights<'a, O>),
     Lightning(LightningWeights<'a, O>),
+    SpanConvolution(SpanConvolutionWeights<'a, O>),
 }
 
 impl<'a, O: Ops> TokenMixerWeights<'a, O> {
@@ -52,6 +55,9 @@ impl<'a, O: Ops> TokenMixerWeights<'a, O> {
                 Self::GatedRecurrence(GatedRecurrenceWeights::read(shelf, spec)?)
             }
             TokenMixer::Lightning(spec) => Self::Lightning(LightningWeights::read(shelf, spec)?),
+            TokenMixer::SpanConvolution(spec) => {
+                Self::SpanConvolution(SpanConvolutionWeights::read(shelf, spec)?)
+            }
         })
     }
 }
@@ -66,8 +72,11 @@ pub(super) fn run_mixer<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     use TokenMixerWeights as Weights;
-    // A gated recurrence treats padding like any other token.
-    let real = if matches!(spec, TokenMixer::GatedRecurrence(_)) {
+    // These treat padding like any other token.
+    let real = if matches!(
+        spec,
+        TokenMixer::GatedRecurrence(_) | TokenMixer::SpanConvolution(_)
+    ) {
         None
     } else {
         rows::without_padding(context, from)?
@@ -91,6 +100,9 @@ pub(super) fn run_mixer<O: Ops>(
         }
         (TokenMixer::Lightning(spec), Weights::Lightning(weights)) => {
             lightning::run(context, spec, weights, from, memory, to)
+        }
+        (TokenMixer::SpanConvolution(spec), Weights::SpanConvolution(weights)) => {
+            span_convolution::run(context, spec, weights, from, to)
         }
         _ => Ok(()),
     }

@@ -61,6 +61,16 @@ pub(crate) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
         let shown: String = asked.chars().take(60).collect();
         return Err(Error::Prompt(format!("{HEARS}, found {shown:?}")));
     };
+    if rule
+        .waves
+        .is_some_and(|waves| waves.n_positions(samples.len()) == 0)
+    {
+        let problem = format!(
+            "the sound has {} samples, which is too short for one position of the model",
+            samples.len()
+        );
+        return Err(Error::Prompt(problem));
+    }
     Ok(heard(asked, &samples, rule))
 }
 
@@ -90,18 +100,28 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
     });
     let n_sound = samples.len().min(n_heard);
     let mut heard = samples[..n_sound].to_vec();
-    heard.resize(n_heard, 0.0);
-    let n = rule.n_positions();
+    let (values, n, n_real) = match rule.waves {
+        Some(waves) => {
+            let n = waves.n_positions(n_sound);
+            (waves.values(&heard), n, n)
+        }
+        None => {
+            heard.resize(n_heard, 0.0);
+            let n = rule.n_positions();
+            let n_real = n_sound.div_ceil(rule.hop * rule.frames_per_position);
+            (mel::log_mel(&heard, rule), n, n_real.min(n))
+        }
+    };
     let sound = Sound {
         asked: asked.to_owned(),
-        values: mel::log_mel(&heard, rule),
+        values,
         n_mels: rule.n_mels,
-        n_real: n_sound.div_ceil(rule.hop * rule.frames_per_position).min(n),
+        n_real,
         said,
     };
     Prompt {
         tokens: (0..n as u32).collect(),
-        labels: labels(rule, sound.n_real),
+        labels: labels(rule, n, sound.n_real),
         positions: (0..n).collect(),
         sound: Some(Arc::new(sound)),
         ..Prompt::default()
@@ -109,7 +129,7 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
 }
 
 /// The start time of each position; positions that begin after the end of the sound are marked as padding.
-fn labels(rule: SoundRule, n_real: usize) -> Vec<String> {
+fn labels(rule: SoundRule, n: usize, n_real: usize) -> Vec<String> {
     let step = rule.hop * rule.frames_per_position;
     let n_decimals = if rule.seconds_per_position() < 0.01 {
         3
@@ -124,7 +144,7 @@ fn labels(rule: SoundRule, n_real: usize) -> Vec<String> {
             format!("{time} pad")
         }
     };
-    (0..rule.n_positions()).map(label).collect()
+    (0..n).map(label).collect()
 }
 
 /// The sound used if none is given: a tone that rises, pauses and falls; six seconds, or the model's length if shorter.
@@ -160,6 +180,7 @@ mod tests {
         n_mels: 8,
         n_frames: 20,
         frames_per_position: 2,
+        waves: None,
     };
 
     #[test]

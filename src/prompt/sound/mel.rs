@@ -189,6 +189,7 @@ mod tests {
         n_mels: 80,
         n_frames: 6,
         frames_per_position: 2,
+        waves: None,
     };
 
     #[test]

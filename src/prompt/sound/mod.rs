@@ -7,5 +7,5 @@ mod wav;
 
 pub use given::{BUILT_IN_SOUND, HEARS, is_sound};
 pub(super) use given::{check_is_text, given};
-pub use rule::{Sound, SoundRule};
+pub use rule::{MOST_CONVOLUTIONS, Sound, SoundRule, Waves};
 pub use wav::samples_of;

@@ -13,6 +13,44 @@ pub struct SoundRule {
     pub n_frames: usize,
     /// Frames per position of the encoder.
     pub frames_per_position: usize,
+    /// Set if the model hears samples instead of a spectrogram: a frame is a sample.
+    pub waves: Option<Waves>,
+}
+
+/// Upper limit of convolutions over samples.
+pub const MOST_CONVOLUTIONS: usize = 16;
+
+/// How samples become positions: through convolutions that read no further than the sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waves {
+    /// Samples are shifted to mean 0 and scaled to variance 1.
+    pub is_normalised: bool,
+    /// Width and stride of each convolution; those beyond the last are 1.
+    pub steps: [[usize; 2]; MOST_CONVOLUTIONS],
+}
+
+impl Waves {
+    /// Number of positions of some samples.
+    pub fn n_positions(self, n_samples: usize) -> usize {
+        let after = |n: usize, [wide, stride]: [usize; 2]| match n.checked_sub(wide) {
+            Some(left) => left / stride.max(1) + 1,
+            None => 0,
+        };
+        self.steps.into_iter().fold(n_samples, after)
+    }
+
+    /// Samples shifted to mean 0 and scaled to variance 1, if the model was trained on such.
+    pub(super) fn values(self, samples: &[f32]) -> Vec<f32> {
+        if !self.is_normalised {
+            return samples.to_vec();
+        }
+        let n = samples.len().max(1) as f64;
+        let mean = samples.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
+        let squares = samples.iter().map(|v| (f64::from(*v) - mean).powi(2));
+        let scale = 1.0 / (squares.sum::<f64>() / n + 1e-7).sqrt();
+        let of = |v: &f32| ((f64::from(*v) - mean) * scale) as f32;
+        samples.iter().map(of).collect()
+    }
 }
 
 impl SoundRule {
@@ -22,6 +60,9 @@ impl SoundRule {
     }
 
     pub fn n_positions(self) -> usize {
+        if let Some(waves) = self.waves {
+            return waves.n_positions(self.n_frames);
+        }
         self.n_frames.div_ceil(self.frames_per_position)
     }
 
@@ -40,7 +81,7 @@ impl SoundRule {
 pub struct Sound {
     /// The prompt: a path, or the name of the built-in sound.
     pub asked: String,
-    /// The log-mel spectrogram. // [frame, mel]
+    /// The log-mel spectrogram, or samples. // [frame, mel]
     pub values: Vec<f32>,
     pub n_mels: usize,
     /// Number of encoder positions that begin before the sound ends; the others are padding.

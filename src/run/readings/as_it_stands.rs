@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use attnscope_compute::attention::{
-    AttentionOverride, AttentionSpec, Mask, MaskOverride, Scale, SoftmaxAxis, SoftmaxOverride,
+    AttentionOverride, AttentionSpec, Bias, Mask, MaskOverride, Scale, SoftmaxAxis, SoftmaxOverride,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -23,7 +23,13 @@ use super::Reading;
 pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
     let attends = block.own().is_some() && block.parallel_mixer.is_none();
     let has_globals = block.attention().is_some_and(|of| of.globals.is_some());
-    stack.rows.is_some() || !attends || has_globals
+    // Places of a picture are not counted.
+    let is_placed = block.attention().is_some_and(|of| {
+        let is_turned = of.rope.as_ref().is_some_and(|rope| rope.grid.is_some());
+        is_turned || matches!(of.bias, Bias::Grid(_))
+    });
+    let is_limited = block.feed_forward.is_limited();
+    stack.rows.is_some() || !attends || has_globals || is_placed || is_limited
 }
 
 /// Whether all that a reading supposes can be run in this model.

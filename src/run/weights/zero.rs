@@ -67,19 +67,28 @@ struct Line<'a> {
 impl Line<'_> {
     fn is_zero(&self, values: &[f32]) -> bool {
         let LinearSource {
-            n_in,
             n_stored_out,
             is_input_major,
             part,
+            groups,
+            inputs,
             ..
         } = *self.linear;
+        // An input of a map in groups has no column of its own.
+        if self.of_inputs && groups.is_some() {
+            return false;
+        }
         // Outputs are selected from a fused matrix.
         let at = if self.of_inputs {
-            self.idx
+            self.idx + inputs.map_or(0, |inputs| inputs.first)
         } else {
             self.idx / part.len * part.group + part.offset + self.idx % part.len
         };
-        let width = if is_input_major { n_stored_out } else { n_in };
+        let width = if is_input_major {
+            n_stored_out
+        } else {
+            self.linear.n_stored_in()
+        };
         let is_row = self.of_inputs == is_input_major;
         if is_row {
             let row = values.get(at * width..(at + 1) * width);

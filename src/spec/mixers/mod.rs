@@ -6,6 +6,7 @@ mod gated_recurrence;
 mod lightning;
 mod parts;
 mod selective_scan;
+mod span_convolution;
 mod state_space;
 
 pub use convolution::ConvolutionSpec;
@@ -14,6 +15,7 @@ pub use gated_recurrence::{GateNames, GatedRecurrenceSpec};
 pub use lightning::{Decays, LightningSpec};
 pub use parts::{GatedNormSource, MixerPart, ShortConvolution};
 pub use selective_scan::SelectiveScanSpec;
+pub use span_convolution::SpanConvolutionSpec;
 pub use state_space::StateSpaceSpec;
 
 use super::source::LinearSource;
@@ -33,6 +35,8 @@ pub enum TokenMixer {
     GatedRecurrence(GatedRecurrenceSpec),
     /// Linear attention whose weights decay with distance.
     Lightning(LightningSpec),
+    /// A convolution whose kernels depend on a span of tokens.
+    SpanConvolution(SpanConvolutionSpec),
 }
 
 impl TokenMixer {
@@ -45,6 +49,7 @@ impl TokenMixer {
             Self::DeltaRule(_) => "gated delta rule",
             Self::GatedRecurrence(_) => "gated linear recurrence (RG-LRU)",
             Self::Lightning(_) => "lightning attention",
+            Self::SpanConvolution(_) => "span-based dynamic convolution",
         }
     }
 
@@ -57,6 +62,7 @@ impl TokenMixer {
             Self::DeltaRule(spec) => spec.parts(),
             Self::GatedRecurrence(spec) => spec.parts(),
             Self::Lightning(spec) => spec.parts(),
+            Self::SpanConvolution(spec) => spec.parts(),
         }
     }
 
@@ -99,6 +105,11 @@ impl TokenMixer {
                 let outer = [&mut spec.gate, &mut spec.o];
                 inner.into_iter().chain(outer).collect()
             }
+            Self::SpanConvolution(spec) => {
+                let inner = [&mut spec.pointwise, &mut spec.kernel];
+                let outer = [&mut spec.q, &mut spec.values, &mut spec.o];
+                inner.into_iter().chain(outer).collect()
+            }
         }
     }
 
@@ -115,6 +126,8 @@ impl TokenMixer {
             }
             Self::GatedRecurrence(spec) => (&spec.convolution, spec.n_channels),
             Self::Lightning(spec) => return spec.n_kept(n_tokens),
+            // It reads tokens on both sides, so that nothing can be kept of those before.
+            Self::SpanConvolution(_) => return 0,
         };
         convolution.n_kept() + n_state
     }
@@ -127,7 +140,7 @@ impl TokenMixer {
             Self::SelectiveScan(spec) => vec![&spec.x],
             Self::StateSpace(spec) => vec![&spec.x, &spec.b, &spec.c],
             Self::DeltaRule(spec) => vec![&spec.q, &spec.k, &spec.v],
-            Self::GatedRecurrence(_) => return true,
+            Self::GatedRecurrence(_) | Self::SpanConvolution(_) => return true,
             Self::Lightning(spec) => return spec.decays.are_rounded,
         };
         convolved.retain(|linear| linear.bias.is_some());
@@ -163,6 +176,9 @@ impl TokenMixer {
             }
             Self::GatedRecurrence(spec) => {
                 format!("{} blocks, {}", spec.n_blocks, spec.activation)
+            }
+            Self::SpanConvolution(spec) => {
+                format!("{} heads over {} tokens", spec.n_heads, spec.n_wide)
             }
             Self::Lightning(spec) => {
                 let Decays {

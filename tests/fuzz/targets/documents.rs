@@ -203,6 +203,7 @@ fn heard(path: &Path) -> Result<(), String> {
         n_mels: 8,
         n_frames: 4,
         frames_per_position: 2,
+        waves: None,
     };
     let limits = Limits {
         d_vocab: 10,

@@ -1,0 +1,70 @@
+//! The knobs by which position affects scores.
+
+use attnscope_compute::attention::{AttentionSpec, Bias};
+
+use super::knob::KnobKind::{Computation, Shape};
+use super::knob::KnobValue;
+use super::spec_knobs::{List, words};
+
+/// Adds the knobs by which position affects scores.
+pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
+    let rope = spec.rope.as_ref();
+    let theta = KnobValue::or_none(rope, |rope| KnobValue::Number(rope.theta));
+    list.add(Computation, "rope_theta", theta);
+    if let Some(rope) = rope {
+        list.count(Computation, "rope_dims", rope.d_rotary);
+        list.count(Computation, "rope_first", rope.first);
+        list.word(Computation, "rope_interleaved", rope.interleaved);
+        list.word(Computation, "rope_direction", rope.direction);
+        list.word(Computation, "rope_scaling", &rope.scaling);
+        list.add(
+            Computation,
+            "rope_magnitude",
+            KnobValue::Number(rope.magnitude),
+        );
+        let grid = rope
+            .grid
+            .map(|turn| turn.grid.map(|n| n.to_string()).join(" × "));
+        list.add(
+            Computation,
+            "rope_grid",
+            KnobValue::or_none(grid, KnobValue::Word),
+        );
+    }
+    let bias = match &spec.bias {
+        Bias::None => "none",
+        Bias::Alibi(_) => "alibi",
+        Bias::Buckets(_) => "buckets",
+        Bias::Relative(_) => "relative",
+        Bias::Grid(_) => "places of a grid",
+    };
+    let kind = match &spec.bias {
+        Bias::Buckets(_) | Bias::Grid(_) | Bias::Relative(_) => Shape,
+        _ => Computation,
+    };
+    list.word(kind, "bias", bias);
+    match &spec.bias {
+        Bias::None => {}
+        Bias::Alibi(alibi) => {
+            list.word(Computation, "bias_slopes", words(&alibi.slopes));
+            list.word(Computation, "bias_scaled", alibi.is_scaled);
+            list.word(Computation, "bias_rounded", alibi.rounds_to_bf16);
+            list.word(Computation, "bias_both_ways", alibi.is_both_ways);
+        }
+        Bias::Buckets(buckets) => {
+            list.count(Shape, "bias_buckets", buckets.n_buckets);
+            list.count(Computation, "bias_max_distance", buckets.max_distance);
+            list.word(Computation, "bias_both_sides", buckets.is_bidirectional);
+            list.word(Computation, "bias_is_scaled", buckets.is_scaled);
+        }
+        Bias::Grid(distances) => {
+            let [rows, columns] = distances.grid;
+            list.word(Shape, "bias_grid", format!("{rows} × {columns}"));
+        }
+        Bias::Relative(relative) => {
+            list.count(Shape, "bias_span", relative.span);
+            let until = KnobValue::or_none(relative.log_until, KnobValue::count);
+            list.add(Computation, "bias_log_until", until);
+        }
+    }
+}

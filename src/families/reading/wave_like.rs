@@ -1,0 +1,330 @@
+//! Encoders of sound that hear samples: convolutions, positions from the rows around each, and blocks of one shape.
+
+use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
+use attnscope_prompt::{MOST_CONVOLUTIONS, SoundRule, Waves};
+use attnscope_spec::{
+    AroundRows, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec,
+    ProjectionSpec, SoundStem, StackSpec, StemConvolution, StemEnd, StemNorm, TableSource,
+};
+use serde_json::Value;
+
+use super::tasks::refuse_classes;
+use super::{
+    activation, activation_named, either, even_heads, layer_norm, linear, must_be_off,
+    norm_before_or_after, note_attention, prefix,
+};
+
+/// How a family of this kind differs from wav2vec 2.0.
+#[derive(Debug, Clone, Copy)]
+pub struct WaveLike {
+    pub bases: &'static [&'static str],
+    /// A switch; if it is off, rows are not normalised before they are mapped to the width of the residual.
+    pub norm_if: Option<&'static str>,
+}
+
+/// Epsilon of the norms of convolutions; no configuration states it.
+const EPS: f64 = 1e-5;
+
+/// Upper limit of samples per input: ten minutes at 48 kHz.
+const MOST_SAMPLES: usize = 10 * 60 * 48_000;
+
+/// Channels, widths and strides of the convolutions, if the configuration does not state them.
+const DEFAULTS: [(&str, [u64; 7]); 3] = [
+    ("conv_dim", [512; 7]),
+    ("conv_kernel", [10, 3, 3, 3, 3, 2, 2]),
+    ("conv_stride", [5, 2, 2, 2, 2, 2, 2]),
+];
+
+/// Reads a family of this kind.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: WaveLike,
+) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    refuse_classes(
+        reader,
+        &["ForSequenceClassification"],
+        "a class that hears, such as one for CTC",
+        "maps the mean of its states, which is not read",
+    )?;
+    must_be_off(
+        reader,
+        "add_adapter",
+        "layers behind the encoder are not read",
+    )?;
+    must_be_off(
+        reader,
+        "conv_pos_batch_norm",
+        "positions from normed rows are not read",
+    )?;
+    const OWN_LAYERS: &str = "adapter_attn_dim";
+    if let Some(found) = reader.value(OWN_LAYERS).filter(|value| !value.is_null()) {
+        let problem = format!("expected null: layers of a language are not read, found {found}");
+        return Err(Error::config(reader.path(), OWN_LAYERS, problem));
+    }
+    let n_layers = reader.layers("num_hidden_layers")?;
+    let n_heads = reader.size("n_heads", "num_attention_heads")?;
+    let d_model = reader.size("d_model", "hidden_size")?;
+    let d_head = even_heads(reader, "num_attention_heads", d_model, n_heads)?;
+    let d_mlp = reader.size("d_mlp", "intermediate_size")?;
+    let eps = reader.number_or("norm_eps", "layer_norm_eps", EPS)?;
+    let activation = activation(reader, "hidden_act", "gelu")?;
+    let is_pre_norm = reader.flag_or("norms_before", "do_stable_layer_norm", false)?;
+    let attention = AttentionSpec::plain(n_heads, n_heads, d_head, false);
+    note_attention(reader, &attention, Origin::Family);
+    let probe = "feature_projection.projection.weight";
+    let base = prefix(tensors, like.bases, probe);
+    let stem = stem(checkpoint, reader, (base, like), (d_model, eps))?;
+    let norm = |name: &str| layer_norm(tensors, &format!("{base}encoder.{name}"), d_model, eps);
+    let block = |layer_idx: usize| {
+        let at = format!("layers.{layer_idx}");
+        let map = |name: &str, n_in, n_out| {
+            linear(&format!("{base}encoder.{at}.{name}"), n_in, n_out, true)
+        };
+        let one = |name: &str| map(&format!("attention.{name}"), d_model, d_model);
+        let projections =
+            ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"));
+        let mlp = MlpSpec::plain(
+            map("feed_forward.intermediate_dense", d_model, d_mlp),
+            map("feed_forward.output_dense", d_mlp, d_model),
+            activation,
+        );
+        let placed = |name: &str| norm_before_or_after(norm(&format!("{at}.{name}")), is_pre_norm);
+        let (attn_pre, attn_post) = placed("layer_norm");
+        let (mlp_pre, mlp_post) = placed("final_layer_norm");
+        BlockSpec {
+            attn_pre,
+            attn_post,
+            mlp_pre,
+            mlp_post,
+            ..BlockSpec::plain(
+                attention.clone(),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
+        }
+    };
+    // The norm behind the positions, or behind the last block.
+    let (last, first) = norm_before_or_after(norm("layer_norm"), is_pre_norm);
+    let places = TableSource {
+        tensor: stem.convolutions[0].weight.clone(),
+        n_rows: stem.rule.n_positions(),
+        width: d_model,
+    };
+    let embed = EmbedSpec {
+        sound: Some(Box::new(stem)),
+        norm: first,
+        ..EmbedSpec::plain(places)
+    };
+    let blocks = (0..n_layers).map(block).collect();
+    let stack = StackSpec::only(embed, blocks, last);
+    let head = head(reader, tensors, d_model)?;
+    let d_vocab = head.as_ref().map(|head| head.unembed.n_out());
+    let spec = ModelSpec::of_one_stack(family, stack, head);
+    Ok(ModelSpec {
+        d_vocab: d_vocab.unwrap_or(spec.d_vocab),
+        ..spec
+    })
+}
+
+/// The head that writes a token, or none, at every position.
+fn head(reader: &mut Reader<'_>, tensors: &Tensors, d_model: usize) -> Result<Option<HeadSpec>> {
+    if !tensors.contains("lm_head.weight") {
+        reader.value("vocab_size");
+        reader.note("head", "none stored", Origin::Family);
+        return Ok(None);
+    }
+    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    reader.note("head", "a token or none at every position", Origin::Family);
+    Ok(Some(HeadSpec::plain(linear(
+        "lm_head", d_model, d_vocab, true,
+    ))))
+}
+
+/// What turns samples into rows.
+fn stem(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    (base, like): (&str, WaveLike),
+    (d_model, eps): (usize, f64),
+) -> Result<SoundStem> {
+    let tensors = &checkpoint.tensors;
+    let mut lists = Vec::new();
+    for (key, default) in DEFAULTS {
+        let list = reader.numbers(key)?.unwrap_or(default.to_vec());
+        let first: &Vec<u64> = lists.first().unwrap_or(&list);
+        let fits = (1..=MOST_CONVOLUTIONS).contains(&list.len()) && list.len() == first.len();
+        if !fits || !list.iter().all(|n| (1..=1 << 14).contains(n)) {
+            let problem = format!(
+                "expected a number for each of at most {MOST_CONVOLUTIONS} convolutions, found {list:?}"
+            );
+            return Err(Error::config(reader.path(), key, problem));
+        }
+        lists.push(list);
+    }
+    let sizes = |nth: usize| {
+        lists[nth]
+            .iter()
+            .map(|n| *n as usize)
+            .collect::<Vec<usize>>()
+    };
+    let (channels, widths, strides) = (sizes(0), sizes(1), sizes(2));
+    let norm = reader.word_or("conv_norm", "feat_extract_norm", "group")?;
+    if !["group", "layer"].contains(&norm.as_str()) {
+        let problem = format!("expected \"group\" or \"layer\", found {norm:?}");
+        return Err(Error::config(reader.path(), "feat_extract_norm", problem));
+    }
+    let has_bias = reader.flag_or("conv_bias", "conv_bias", false)?;
+    let convolution = |nth: usize| {
+        let at = format!("{base}feature_extractor.conv_layers.{nth}");
+        let of = || layer_norm(tensors, &format!("{at}.layer_norm"), channels[nth], EPS);
+        StemConvolution {
+            weight: format!("{at}.conv.weight"),
+            bias: has_bias.then(|| format!("{at}.conv.bias")),
+            n_in: nth.checked_sub(1).map_or(1, |before| channels[before]),
+            n_out: channels[nth],
+            n_wide: widths[nth],
+            stride: strides[nth],
+            is_padded: false,
+            norm: match (norm.as_str(), nth) {
+                ("layer", _) => Some(StemNorm::Row(of())),
+                (_, 0) => Some(StemNorm::Channel(of())),
+                _ => None,
+            },
+        }
+    };
+    let word = reader.word_or("conv_activation", "feat_extract_activation", "gelu")?;
+    let activation: Activation = activation_named(reader, "feat_extract_activation", &word)?;
+    let last = channels.last().copied().unwrap_or(1);
+    let is_normed = match like.norm_if {
+        Some(key) => reader.flag_or("norms_features", key, true)?,
+        None => true,
+    };
+    let at = format!("{base}feature_projection");
+    let projection: LinearSource = linear(&format!("{at}.projection"), last, d_model, true);
+    let positions = positions(reader, tensors, base, d_model)?;
+    Ok(SoundStem {
+        rule: rule(checkpoint, reader, &widths, &strides)?,
+        convolutions: (0..channels.len()).map(convolution).collect(),
+        activation,
+        end: Some(Box::new(StemEnd {
+            norm: is_normed.then(|| layer_norm(tensors, &format!("{at}.layer_norm"), last, eps)),
+            projection,
+            positions,
+        })),
+    })
+}
+
+/// Positions from the rows around each.
+fn positions(
+    reader: &mut Reader<'_>,
+    tensors: &Tensors,
+    base: &str,
+    d_model: usize,
+) -> Result<AroundRows> {
+    let (wide, groups) = ("num_conv_pos_embeddings", "num_conv_pos_embedding_groups");
+    let default = |key: &str| Origin::Default(key.to_owned());
+    let n_wide = reader.size_or("position_width", wide, 128, default(wide))?;
+    let n_groups = reader.size_or("position_groups", groups, 16, default(groups))?;
+    if !d_model.is_multiple_of(n_groups) || n_wide > 1 << 14 {
+        let problem = format!("expected a divisor of hidden_size, {d_model}, found {n_groups}");
+        return Err(Error::config(reader.path(), groups, problem));
+    }
+    let at = format!("{base}encoder.pos_conv_embed.conv");
+    let stored = |now: &str, once: &str| {
+        let names = [
+            format!("{at}.parametrizations.weight.{now}"),
+            format!("{at}.{once}"),
+        ];
+        either(tensors, names)
+    };
+    Ok(AroundRows {
+        gains: stored("original0", "weight_g"),
+        directions: stored("original1", "weight_v"),
+        bias: format!("{at}.bias"),
+        width: d_model,
+        n_wide,
+        n_groups,
+    })
+}
+
+/// How a sound becomes samples, and those positions.
+fn rule(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    widths: &[usize],
+    strides: &[usize],
+) -> Result<SoundRule> {
+    const FILE: &str = "preprocessor_config.json";
+    let newer = || match checkpoint
+        .sibling_config("processor_config.json")?
+        .remove("feature_extractor")
+    {
+        Some(Value::Object(values)) => Some(values),
+        _ => None,
+    };
+    let values = checkpoint
+        .sibling_config(FILE)
+        .or_else(newer)
+        .unwrap_or_default();
+    let path = reader.path().with_file_name(FILE);
+    let is_normalised = match values.get("do_normalize") {
+        None | Some(Value::Null) => true,
+        Some(value) => value.as_bool().ok_or_else(|| {
+            Error::config(
+                &path,
+                "do_normalize",
+                format!("expected true or false, found {value}"),
+            )
+        })?,
+    };
+    let rate = match values.get("sampling_rate") {
+        None | Some(Value::Null) => 16_000,
+        Some(value) => {
+            let rate = value.as_u64().filter(|rate| (1..=1 << 20).contains(rate));
+            rate.ok_or_else(|| {
+                let problem = format!("expected a whole number from 1, found {value}");
+                Error::config(&path, "sampling_rate", problem)
+            })? as usize
+        }
+    };
+    let mut steps = [[1; 2]; MOST_CONVOLUTIONS];
+    for (step, (wide, stride)) in steps.iter_mut().zip(widths.iter().zip(strides)) {
+        *step = [*wide, *stride];
+    }
+    let apart = strides
+        .iter()
+        .try_fold(1usize, |all, one| all.checked_mul(*one));
+    let Some(apart) = apart.filter(|apart| *apart <= MOST_SAMPLES) else {
+        let problem = format!("expected strides of at most {MOST_SAMPLES} samples together");
+        return Err(Error::config(reader.path(), "conv_stride", problem));
+    };
+    let normalised = if is_normalised { "normalised, " } else { "" };
+    let said = format!("samples, {normalised}{rate} Hz, a position every {apart}");
+    let origin = if values.is_empty() {
+        Origin::Family
+    } else {
+        Origin::Derived(FILE.to_owned())
+    };
+    reader.note("sound", said, origin);
+    Ok(SoundRule {
+        rate,
+        n_window: 1,
+        hop: 1,
+        n_mels: 1,
+        n_frames: MOST_SAMPLES,
+        frames_per_position: apart,
+        waves: Some(Waves {
+            is_normalised,
+            steps,
+        }),
+    })
+}

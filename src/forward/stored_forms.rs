@@ -1,0 +1,47 @@
+//! Whole matrices of maps that are stored otherwise: in groups, as some of the inputs of another, or for both halves of an input.
+
+use std::borrow::Cow;
+
+use attnscope_compute::kernels::vectors::columns;
+use attnscope_compute::ops::{HostLinear, HostWeight};
+use attnscope_spec::LinearSource;
+
+/// The matrix of a map that is stored in groups, or as some inputs of a wider one. // [n_out, n_in]
+pub(super) fn whole_of(stored: &[f32], source: &LinearSource) -> Vec<f32> {
+    match source.inputs {
+        Some(inputs) => columns(stored, inputs.n_stored, inputs.first, source.n_in),
+        None => ungrouped(stored, source),
+    }
+}
+
+/// The whole matrix of a map in groups: zero where an output does not read an input. // [n_out, n_in]
+fn ungrouped(kernel: &[f32], source: &LinearSource) -> Vec<f32> {
+    let (n_groups, n_in, n_out) = (source.groups.unwrap_or(1), source.n_in, source.n_out());
+    let (width, height) = (n_in / n_groups.max(1), n_out.div_ceil(n_groups.max(1)));
+    let mut whole = vec![0.0; n_out * n_in];
+    let rows = whole
+        .chunks_mut(n_in.max(1))
+        .zip(kernel.chunks(width.max(1)));
+    for (out_idx, (row, from)) in rows.enumerate() {
+        let first = out_idx / height.max(1) * width;
+        row[first..first + width].copy_from_slice(from);
+    }
+    whole
+}
+
+/// Makes a map that applies its matrix to both halves of an input and adds the results.
+pub(super) fn for_both_halves(once: HostLinear<'_>) -> HostLinear<'_> {
+    let values = once.widened();
+    let twice: Vec<f32> = if once.is_input_major {
+        [&*values, &*values].concat()
+    } else {
+        let rows = values.chunks(once.n_in.max(1));
+        rows.flat_map(|row| [row, row].concat()).collect()
+    };
+    drop(values);
+    HostLinear {
+        n_in: 2 * once.n_in,
+        weight: HostWeight::F32(Cow::Owned(twice)),
+        ..once
+    }
+}
