@@ -159,7 +159,13 @@ impl<'a> Reader<'a> {
         (value, origin): (&Value, Origin),
         most: u64,
     ) -> Result<usize> {
-        match value.as_u64() {
+        // Some configurations state a size once for each layer.
+        let list = value.as_array().filter(|list| {
+            let first = list.first();
+            list.iter().all(|entry| Some(entry) == first)
+        });
+        let stated = list.and_then(|list| list.first()).unwrap_or(value);
+        match stated.as_u64() {
             Some(size) if (1..=most).contains(&size) => {
                 self.note(knob, size, origin);
                 Ok(size as usize)

@@ -428,12 +428,12 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
     list.serving(spec);
     norm(list, "q_norm", spec.q_norm.as_ref());
     norm(list, "k_norm", spec.k_norm.as_ref());
-    list.add(
-        Computation,
-        "qkv_clip",
-        KnobValue::or_none(spec.clip, KnobValue::single),
-    );
+    let clip = KnobValue::or_none(spec.clip, KnobValue::single);
+    list.add(Computation, "qkv_clip", clip);
     list.word(Shape, "sinks", spec.sinks.is_some());
+    if spec.gate.is_some() {
+        list.word(Computation, "gate_function", spec.gate_function);
+    }
     if spec.q_norm.is_some() || spec.k_norm.is_some() {
         list.word(Computation, "norms_after_rope", spec.norms_after_rope);
     }

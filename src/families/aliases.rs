@@ -101,6 +101,22 @@ const ALIASES: &[Alias] = &[
         off: &["quant_mode"],
         ..Alias::plain("ibert", "roberta")
     },
+    Alias {
+        off: &["qkv_bias", "bias"],
+        absent: &[
+            ("head_dim", Held::Number(128.0)),
+            ("rms_norm_eps", Held::Number(1e-5)),
+        ],
+        ..Alias::plain("internlm3", "llama")
+    },
+    Alias {
+        off: &["use_sliding_window", "clip_qkv"],
+        absent: &[
+            ("head_dim", Held::Number(128.0)),
+            ("rms_norm_eps", Held::Number(1e-5)),
+        ],
+        ..Alias::plain("iquestcoder", "llama")
+    },
     Alias::plain("kimi_k2", "deepseek_v3"),
     Alias::plain("luke", "roberta"),
     Alias::plain("metaclip_2_text_model", "clip_text_model"),
@@ -193,9 +209,10 @@ pub(super) fn complete(config: &mut Config) -> Result<()> {
         return Ok(());
     };
     for key in alias.off {
-        if config.get(key).and_then(Value::as_bool) == Some(true) {
+        let found = config.get(key).filter(|found| !found.is_null());
+        if let Some(found) = found.filter(|found| **found != Value::Bool(false)) {
             let problem = format!(
-                "expected false: {} is read without it, found true",
+                "expected false: {} is read without it, found {found}",
                 alias.name
             );
             return Err(Error::config(config.path(), *key, problem));
@@ -206,6 +223,8 @@ pub(super) fn complete(config: &mut Config) -> Result<()> {
             continue;
         }
         let value = match held {
+            // Sizes have to be whole numbers of JSON.
+            Held::Number(number) if number.fract() == 0.0 => Value::from(*number as i64),
             Held::Number(number) => Value::from(*number),
             Held::Count(count) => Value::from(*count),
             Held::Flag(flag) => Value::from(*flag),
@@ -275,11 +294,18 @@ mod tests {
     }
 
     #[test]
+    fn sizes_of_absent_keys_are_whole_numbers() {
+        let config = completed(r#"{"model_type": "internlm3"}"#).expect("is complete");
+        assert_eq!(config.get("head_dim").and_then(Value::as_u64), Some(128));
+    }
+
+    #[test]
     fn parts_that_a_family_lacks_are_refused() {
         for (name, key) in [
             ("flaubert", "pre_norm"),
             ("ibert", "quant_mode"),
             ("mvp", "use_prompt"),
+            ("internlm3", "qkv_bias"),
         ] {
             let said = completed(&format!(r#"{{"model_type": "{name}", "{key}": true}}"#));
             let said = said.expect_err("is refused").to_string();

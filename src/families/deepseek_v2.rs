@@ -7,18 +7,12 @@ use attnscope_spec::ModelSpec;
 use super::reading::bias_rule::BiasRule;
 use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, SparseLayers};
 use super::reading::latent::{self, LatentLike};
-use super::reading::must_be_off;
 use super::{Family, deepseek_v3};
 
 pub const FAMILY: Family = Family::own("deepseek_v2", "DeepseekV2", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     const METHOD: &str = "topk_method";
-    must_be_off(
-        reader,
-        "mlp_bias",
-        "biases of feed-forward layers are not read",
-    )?;
     // transformers never normalises the weights, whatever this key says.
     reader.value("norm_topk_prob");
     let method = reader.word_or("expert_choice", METHOD, "greedy")?;
@@ -31,7 +25,6 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         }
     };
     let like = LatentLike {
-        family: FAMILY.model_type,
         experts: ExpertsKeys {
             n_experts: ["n_routed_experts", "num_local_experts"],
             groups,
@@ -44,7 +37,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             layers: SparseLayers::From("first_k_dense_replace", 0),
             ..ExpertsKeys::PLAIN
         },
-        interleaves: None,
+        ..LatentLike::PLAIN
     };
-    latent::read(checkpoint, reader, like)
+    latent::read(FAMILY.model_type, checkpoint, reader, like)
 }

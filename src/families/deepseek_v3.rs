@@ -13,26 +13,29 @@ pub const FAMILY: Family = Family::own("deepseek_v3", "DeepseekV3", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let like = LatentLike {
-        family: FAMILY.model_type,
-        experts: ExpertsKeys {
-            n_experts: ["n_routed_experts", "num_local_experts"],
-            scores: RouterScores::Sigmoid,
-            choice_bias: Some(("gate.e_score_correction_bias", false)),
-            groups: Some(GroupKeys {
-                n_best: 2,
-                n: 8,
-                n_kept: 4,
-            }),
-            normalises: BiasRule::Key("norm_topk_prob", true),
-            scale: Some(("routed_scaling_factor", 2.5)),
-            shared: Some(SHARED),
-            layers: SparseLayers::From("first_k_dense_replace", 3),
-            ..ExpertsKeys::PLAIN
-        },
+        experts: EXPERTS,
         interleaves: Some("rope_interleave"),
+        ..LatentLike::PLAIN
     };
-    latent::read(checkpoint, reader, like)
+    latent::read(FAMILY.model_type, checkpoint, reader, like)
 }
+
+/// The experts of DeepSeek V3.
+pub(super) const EXPERTS: ExpertsKeys = ExpertsKeys {
+    n_experts: ["n_routed_experts", "num_local_experts"],
+    scores: RouterScores::Sigmoid,
+    choice_bias: Some(("gate.e_score_correction_bias", false)),
+    groups: Some(GroupKeys {
+        n_best: 2,
+        n: 8,
+        n_kept: 4,
+    }),
+    normalises: BiasRule::Key("norm_topk_prob", true),
+    scale: Some(("routed_scaling_factor", 2.5)),
+    shared: Some(SHARED),
+    layers: SparseLayers::From("first_k_dense_replace", 3),
+    ..ExpertsKeys::PLAIN
+};
 
 /// The shared experts of DeepSeek's models, side by side.
 pub(super) const SHARED: SharedKeys = SharedKeys {

@@ -20,7 +20,8 @@ pub struct Family {
     reading: Reading,
     /// How the heads of its task classes differ from those of most families.
     pub(super) tasks: TaskRules,
-    /// Suffixes of stored tensors that it computes itself or does not use; they are not reported when unread.
+    /// Suffixes of stored tensors that it computes itself or does not use, or parts of their names that end in `*`; they are not
+    /// reported when unread.
     pub(super) unread: &'static [&'static str],
     /// Whether its windows reached one key further in transformers 4.37 to 4.41.
     pub(super) windows_were_wider: bool,
@@ -60,7 +61,7 @@ impl Family {
         Self { tasks, ..self }
     }
 
-    /// Names the stored tensors that the family computes or does not use, by suffix.
+    /// Names the stored tensors that the family computes or does not use, by suffix or by a part that ends in `*`.
     pub(super) const fn leaving_unread(self, unread: &'static [&'static str]) -> Self {
         Self { unread, ..self }
     }

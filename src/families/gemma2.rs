@@ -15,7 +15,7 @@ pub(super) fn recipe() -> Recipe {
             adds_one: true,
             ..RMS
         },
-        norm_places: NormPlaces::Around,
+        norm_places: NormPlaces::AROUND,
         embed_scale: FactorRule::RootWidth,
         activation: ("hidden_activation", "gelu_pytorch_tanh"),
         qkv_bias: BiasRule::Key("attention_bias", false),

@@ -11,7 +11,7 @@ pub const FAMILY: Family = Family::decoder("gemma3_text", "Gemma3", || Recipe {
         adds_one: true,
         ..RMS
     },
-    norm_places: NormPlaces::Around,
+    norm_places: NormPlaces::AROUND,
     embed_scale: FactorRule::RootWidth,
     activation: ("hidden_activation", "gelu_pytorch_tanh"),
     qkv_bias: BiasRule::Key("attention_bias", false),

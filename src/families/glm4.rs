@@ -12,7 +12,12 @@ pub(super) fn recipe() -> Recipe {
             eps: 1.5625e-7,
             ..RMS
         },
-        norm_places: NormPlaces::AroundByBranch,
+        norm_places: NormPlaces::Around([
+            "input_layernorm",
+            "post_self_attn_layernorm",
+            "post_attention_layernorm",
+            "post_mlp_layernorm",
+        ]),
         rotary_share: Some(0.5),
         interleaved: true,
         qkv_bias: BiasRule::Key("attention_bias", true),

@@ -2,13 +2,13 @@
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::Result;
-use attnscope_compute::ops::Activation;
-use attnscope_spec::{FeedForward, GateRule, MlpSpec, ModelSpec, TokenMixer};
+use attnscope_spec::{FeedForward, ModelSpec, TokenMixer};
 
+use super::granitemoeshared::{beside, shared_layer};
+use super::reading::activation;
 use super::reading::hybrid::{attending, note_attending, replace};
 use super::reading::llama_like::{self, Recipe, RopeLayers, Sizes};
 use super::reading::state_space::{NormRule, StateSpaceSizes};
-use super::reading::{activation, linear, stacked};
 use super::versions::norm_groups;
 use super::{Family, granite, granitemoe};
 
@@ -38,13 +38,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let Some(experts) = &experts else {
             return FeedForward::Dense(Box::new(shared));
         };
-        match experts.of_layer(tensors, at, d_model, (act, false)) {
-            FeedForward::Experts(mut experts) => {
-                experts.shared = Some((shared, None));
-                FeedForward::Experts(experts)
-            }
-            other => other,
-        }
+        beside(experts.of_layer(tensors, at, d_model, (act, false)), shared)
     };
     let family = FAMILY.model_type;
     let mut spec = llama_like::read_with(family, checkpoint, reader, &recipe, sizes, &mlp)?;
@@ -60,21 +54,6 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         TokenMixer::StateSpace(mixer.at(&format!("{at}.mamba")))
     });
     Ok(spec)
-}
-
-/// The shared feed-forward block; one matrix holds gate and up.
-fn shared_layer(at: &str, d_model: usize, d_mlp: usize, activation: Activation) -> MlpSpec {
-    let fused = linear(&format!("{at}.input_linear"), d_model, 2 * d_mlp, false);
-    let [gate, up, _] = stacked(&fused, [d_mlp, d_mlp, 0]);
-    MlpSpec {
-        up,
-        gate: Some(gate),
-        down: linear(&format!("{at}.output_linear"), d_mlp, d_model, false),
-        activation,
-        gate_rule: GateRule::Product,
-        learned: None,
-        sparsity: None,
-    }
 }
 
 /// Which layers attend: those in a list; none without a list.

@@ -153,12 +153,12 @@ impl Scan {
         SelectiveScanSpec {
             x,
             gate,
-            convolution: ShortConvolution {
-                kernel: name("conv1d.weight"),
-                bias: self.has_kernel_bias.then(|| name("conv1d.bias")),
-                n_channels: n,
-                n_tokens: self.n_tokens,
-            },
+            convolution: ShortConvolution::whole(
+                name("conv1d.weight"),
+                self.has_kernel_bias.then(|| name("conv1d.bias")),
+                n,
+                self.n_tokens,
+            ),
             activation: self.activation,
             narrow_steps: (narrow_steps, norm("dt", self.d_steps)),
             b: (b, norm("b", d_state)),

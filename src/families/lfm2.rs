@@ -10,7 +10,7 @@ use attnscope_spec::{
 };
 
 use super::Family;
-use super::reading::experts::{NUMBERED, gated};
+use super::reading::experts::{ExpertsKeys, NUMBERED, gated};
 use super::reading::llama_like::Sizes;
 use super::reading::rope::{RopeRule, rope};
 use super::reading::{
@@ -20,6 +20,19 @@ use super::reading::{
 pub const FAMILY: Family = Family::own("lfm2", "Lfm2", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    read_as(FAMILY.model_type, checkpoint, reader, None)
+}
+
+/// Reads LFM2, with experts in some layers or without.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_as(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    experts: Option<ExpertsKeys>,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let Sizes {
         n_layers,
@@ -31,7 +44,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         d_vocab,
     } = Sizes::read(reader, None)?;
     let eps = reader.number_or("norm_eps", "norm_eps", 1e-5)?;
-    let d_mlp = feed_forward_width(reader)?;
+    let (d_mlp, experts) = match experts {
+        Some(keys) => {
+            let d_mlp = reader.size("d_mlp", "intermediate_size")?;
+            (d_mlp, Some(keys.read(reader, tensors, n_layers)?))
+        }
+        None => (feed_forward_width(reader)?, None),
+    };
     let activation = activation_named(reader, "hidden_act", "silu")?;
     let has_bias = reader.flag_or("conv_bias", "conv_bias", false)?;
     let default = Origin::Default("conv_L_cache".to_owned());
@@ -82,18 +101,26 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 b,
                 c,
                 x,
-                convolution: ShortConvolution {
-                    kernel: format!("{at}.conv.conv.weight"),
-                    bias: has_bias.then(|| format!("{at}.conv.conv.bias")),
-                    n_channels: d_model,
+                convolution: ShortConvolution::whole(
+                    format!("{at}.conv.conv.weight"),
+                    has_bias.then(|| format!("{at}.conv.conv.bias")),
+                    d_model,
                     n_tokens,
-                },
+                ),
                 o: linear(&format!("{at}.conv.out_proj"), d_model, d_model, has_bias),
             })))
         };
         let at_mlp = format!("{at}.feed_forward");
-        let mlp = gated(&at_mlp, NUMBERED, d_model, d_mlp, activation, false);
-        let mut block = BlockSpec::mixed(mixer, FeedForward::Dense(Box::new(mlp)));
+        let feed_forward = match &experts {
+            Some(experts) if experts.are_in(layer_idx) => {
+                experts.of_layer(tensors, &at, d_model, (activation, false))
+            }
+            _ => {
+                let mlp = gated(&at_mlp, NUMBERED, d_model, d_mlp, activation, false);
+                FeedForward::Dense(Box::new(mlp))
+            }
+        };
+        let mut block = BlockSpec::mixed(mixer, feed_forward);
         block.attn_pre = Some(norm("operator_norm", d_model));
         block.mlp_pre = Some(norm("ffn_norm", d_model));
         block
@@ -119,7 +146,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),
         is_causal_lm: true,
-        ..ModelSpec::of_one_stack(FAMILY.model_type, stack, Some(head))
+        ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
 }
 

@@ -174,12 +174,12 @@ impl Recurrence {
         GatedRecurrenceSpec {
             x: linear(&name("linear_x"), d_model, n, true),
             y: linear(&name("linear_y"), d_model, n, true),
-            convolution: ShortConvolution {
-                kernel: name("conv_1d.weight"),
-                bias: Some(name("conv_1d.bias")),
-                n_channels: n,
-                n_tokens: self.n_tokens,
-            },
+            convolution: ShortConvolution::whole(
+                name("conv_1d.weight"),
+                Some(name("conv_1d.bias")),
+                n,
+                self.n_tokens,
+            ),
             activation: self.activation,
             n_channels: n,
             n_blocks: self.n_blocks,

@@ -84,7 +84,12 @@ fn side(
     let mut inner = Reader::new(&config);
     let recipe = Recipe {
         base: Some(base),
-        norm_places: NormPlaces::AroundSelf,
+        norm_places: NormPlaces::Around([
+            "pre_self_attn_layernorm",
+            "post_self_attn_layernorm",
+            "pre_feedforward_layernorm",
+            "post_feedforward_layernorm",
+        ]),
         ..gemma2::recipe()
     };
     let spec = llama_like::read(FAMILY.model_type, checkpoint, &mut inner, &recipe)?;

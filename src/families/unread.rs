@@ -184,8 +184,11 @@ pub fn layer_of(name: &str) -> Option<usize> {
 /// Whether a stored tensor is not needed: one that the family does not read, one of a layer that changes nothing, a key map in a
 /// layer with shared keys, or a head bias that another bias overrides.
 pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
-    if named(spec.family).is_some_and(|family| family.unread.iter().any(|end| name.ends_with(end)))
-    {
+    let is_named = |pattern: &&str| match pattern.strip_suffix('*') {
+        Some(inside) => name.contains(inside),
+        None => name.ends_with(*pattern),
+    };
+    if named(spec.family).is_some_and(|family| family.unread.iter().any(is_named)) {
         return true;
     }
     let layer = layer_of(name).and_then(|idx| spec.main_stack().blocks().get(idx));

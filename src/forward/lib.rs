@@ -15,6 +15,7 @@ mod embed;
 mod emit;
 mod experts;
 mod feed_forward;
+mod gates;
 mod global_tokens;
 mod grouped;
 mod head_order;

@@ -2,13 +2,14 @@
 
 use attnscope_compute::attention::{AttentionSpec, Growth, RopeTable};
 use attnscope_compute::error::Result;
-use attnscope_compute::ops::{Activation, Ops};
+use attnscope_compute::ops::Ops;
 use attnscope_spec::ProjectionSpec;
 
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::difference::pair_values;
 use super::emit::emit;
+use super::gates::open_gates;
 use super::global_tokens::project_globals;
 use super::hook::{Hook, Hooks};
 use super::kv_cache::{store_keys, store_latents, store_values};
@@ -131,8 +132,8 @@ pub(super) fn project_only<O: Ops>(
         _ => {}
     }
     if let Some(gate) = &weights.gate {
-        ops.linear(attn_in, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value]
-        ops.activate(Activation::Sigmoid, &mut s.gate)?;
+        ops.linear(attn_in, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value] or [position, n_heads]
+        open_gates(ops, attention, spec, &mut s.gate)?;
     }
     if has_keys {
         pair_values(context.shelf(), spec, attention.n_kv_heads, &mut s.v)?;

@@ -129,7 +129,7 @@ pub struct RouterRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChoiceBias {
     pub tensor: String,
-    /// One value per expert, possibly stored as a matrix of one row.
+    /// One value per expert, possibly stored as a matrix, of which the first row counts.
     pub shape: Vec<usize>,
 }
 

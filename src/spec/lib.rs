@@ -49,7 +49,7 @@ pub use needed::NeededTensor;
 pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
 pub use place::{Grid, Place, Places, Stack};
 pub use projected::{DistanceRows, LatentSpec, QueryBiases, RelativeSource};
-pub use projection::ProjectionSpec;
+pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
 pub use rows::{BlockRow, KvSharing, RowSpec, StreamMaps, StreamsSpec};

@@ -1,10 +1,29 @@
 //! The linear maps of one attention (queries, keys, values and output), and what is applied to their outputs.
 
+use std::fmt;
+
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::projected::{LatentSpec, RelativeSource};
 use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
+
+/// What turns the outputs of a gate's map into factors of the heads' outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateFunction {
+    Sigmoid,
+    /// ln(1 + e^x).
+    Softplus,
+}
+
+impl fmt::Display for GateFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sigmoid => "sigmoid",
+            Self::Softplus => "softplus",
+        })
+    }
+}
 
 /// Query, key, value and output maps of one attention.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,8 +48,9 @@ pub struct ProjectionSpec {
     pub bucket_values: Option<TableSource>,
     /// Learned vectors per distance.
     pub relative: Option<Box<RelativeSource>>,
-    /// Output gate: the sigmoid of this map of the input multiplies the heads' outputs elementwise. // [n_heads · d_value]
+    /// Output gate: a function of this map of the input multiplies the heads' outputs. // [n_heads · d_value], or [n_heads]
     pub gate: Option<LinearSource>,
+    pub gate_function: GateFunction,
     /// Differential attention: the second half's pattern is subtracted from the first's.
     pub difference: Option<Box<DifferenceSource>>,
     /// KV sharing: reads another layer's keys and values, or provides its own to later layers.
@@ -56,6 +76,7 @@ impl ProjectionSpec {
             bucket_values: None,
             relative: None,
             gate: None,
+            gate_function: GateFunction::Sigmoid,
             difference: None,
             shared: None,
             global: None,

@@ -456,7 +456,10 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.push(format_args!("{name}.sinks"), source, division);
         }
         if let Some(gate) = &maps.gate {
-            self.divided(format_args!("{name}.gate"), gate, Division::Outputs(o));
+            let is_by_head = gate.n_out() == spec.n_heads;
+            let width = if is_by_head { 1 } else { spec.d_value };
+            let gates = heads(spec.n_heads, width, (0, 0));
+            self.divided(format_args!("{name}.gate"), gate, Division::Outputs(gates));
         }
         self.divided(format_args!("{name}.o"), &maps.o, Division::Inputs(o));
     }

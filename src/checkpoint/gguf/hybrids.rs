@@ -298,6 +298,13 @@ pub(super) fn qwen3_next(facts: &Facts<'_>, config: &mut Map<String, Value>) -> 
     Ok(())
 }
 
+/// Qwen3.5: as Qwen3-Next, but no list of layers without experts.
+pub(super) fn qwen3_5(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    qwen3_next(facts, config)?;
+    config.remove("mlp_only_layers");
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -140,6 +140,37 @@ pub(super) fn ernie_experts(facts: &Facts<'_>, config: &mut Map<String, Value>) 
 
 /// Sets whether the weights of the chosen experts are divided by their sum.
 pub(super) fn weighed_experts(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    sigmoid_experts(facts, config)?;
+    let divides = facts.flag("expert_weights_norm")?.unwrap_or(false);
+    set(config, "norm_topk_prob", divides);
+    Ok(())
+}
+
+/// MiniMax M2: experts chosen by sigmoids, with a width that has the key of other models' feed-forward layers.
+pub(super) fn minimax_m2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    sigmoid_experts(facts, config)?;
+    width_of_experts(facts, config)
+}
+
+/// Sets the width of experts, in models where all feed-forward layers have the same.
+pub(super) fn width_of_experts(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    if let Some(width) = facts.whole("expert_feed_forward_length")? {
+        set(config, "intermediate_size", width);
+    }
+    Ok(())
+}
+
+/// AFMoE: experts chosen by sigmoids, with weights that are divided by their sum.
+pub(super) fn afmoe(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    sigmoid_experts(facts, config)?;
+    if let Some(divides) = facts.flag("expert_weights_norm")? {
+        set(config, "route_norm", divides);
+    }
+    Ok(())
+}
+
+/// Refuses experts that are not chosen by sigmoids.
+pub(super) fn sigmoid_experts(facts: &Facts<'_>, _: &mut Map<String, Value>) -> Result<()> {
     if let Some(kind) = facts
         .whole("expert_gating_func")?
         .filter(|kind| ![0, 2].contains(kind))
@@ -147,8 +178,6 @@ pub(super) fn weighed_experts(facts: &Facts<'_>, config: &mut Map<String, Value>
         let problem = format!("expected 2 (sigmoid), found {kind}");
         return facts.refuse("expert_gating_func", problem);
     }
-    let divides = facts.flag("expert_weights_norm")?.unwrap_or(false);
-    set(config, "norm_topk_prob", divides);
     Ok(())
 }
 
@@ -268,6 +297,13 @@ pub(super) fn lfm2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result
     let is_tied = config.remove("tie_word_embeddings");
     set(config, "tie_embedding", is_tied.unwrap_or(json!(true)));
     Ok(())
+}
+
+/// LFM2 with experts: as LFM2, and experts chosen by sigmoids.
+pub(super) fn lfm2_moe(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    lfm2(facts, config)?;
+    set(config, "use_expert_bias", facts.has_any(".expert_bias"));
+    sigmoid_experts(facts, config)
 }
 
 /// ModernBERT: bidirectional windows in all but every n-th layer, and an activation that only later files state.

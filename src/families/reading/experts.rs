@@ -97,6 +97,8 @@ pub enum SparseLayers {
     Stepped,
     /// All layers from the one that the key names, with this default.
     From(&'static str, usize),
+    /// The layers that `mlp_layer_types` calls sparse; without it, all from the one that the key names, with this default.
+    NamedOrFrom(&'static str, usize),
     /// Every n-th layer in a range.
     Between,
     /// The layers of a list; without it, every n-th.
@@ -182,10 +184,23 @@ impl ExpertsKeys {
         tensors: &Tensors,
         n_layers: usize,
     ) -> Result<Experts> {
+        let d_expert = reader.size("d_expert", self.d_expert)?;
+        self.read_as_wide(reader, tensors, (n_layers, d_expert))
+    }
+
+    /// Reads the keys of experts whose width is known.
+    ///
+    /// # Errors
+    /// As for [`ExpertsKeys::read`].
+    pub fn read_as_wide(
+        &self,
+        reader: &mut Reader<'_>,
+        tensors: &Tensors,
+        (n_layers, d_expert): (usize, usize),
+    ) -> Result<Experts> {
         let n_experts = reader.either_size("n_experts", self.n_experts)?;
         let shares = !matches!(self.store, ExpertStore::Each(_));
         check_counts(reader, tensors, n_layers, (n_experts, shares))?;
-        let d_expert = reader.size("d_expert", self.d_expert)?;
         let n_used = reader.size("n_experts_used", self.n_used)?;
         check_used(reader, n_used, n_experts)?;
         let groups = match self.groups {
@@ -221,6 +236,15 @@ impl ExpertsKeys {
             SparseLayers::From(key, default) => {
                 let first = reader.count_or("n_dense_layers", key, default)?;
                 Box::new(move |idx| idx >= first)
+            }
+            SparseLayers::NamedOrFrom(key, default) => {
+                match reader.words_by_layer(MLP_TYPES, n_layers)? {
+                    Some(words) => called_sparse(reader, &words)?,
+                    None => {
+                        let first = reader.count_or("n_dense_layers", key, default)?;
+                        Box::new(move |idx| idx >= first)
+                    }
+                }
             }
             SparseLayers::Between => between(reader, n_layers)?,
             SparseLayers::ListedOrStepped { list, step } => match reader.numbers(list)? {
@@ -294,6 +318,25 @@ fn groups(
         return Err(Error::config(reader.path(), "num_experts_per_tok", problem));
     }
     Ok(Some(ExpertGroups { n, n_kept, n_best }).filter(|_| n > 1))
+}
+
+/// The key that says of each layer whether it has experts.
+const MLP_TYPES: &str = "mlp_layer_types";
+
+/// The layers whose feed-forward layer is called `sparse`; others are called `dense`.
+fn called_sparse(reader: &mut Reader<'_>, words: &[String]) -> Result<Box<dyn Fn(usize) -> bool>> {
+    let is_sparse = |word: &String| match word.as_str() {
+        "sparse" => Ok(true),
+        "dense" => Ok(false),
+        other => {
+            let problem = format!("expected dense or sparse, found {other:?}");
+            Err(Error::config(reader.path(), MLP_TYPES, problem))
+        }
+    };
+    let are_sparse: Vec<bool> = words.iter().map(is_sparse).collect::<Result<_>>()?;
+    let n_dense = are_sparse.iter().filter(|is_sparse| !**is_sparse).count();
+    reader.note("n_dense_layers", n_dense, Origin::Key(MLP_TYPES.to_owned()));
+    Ok(Box::new(move |idx| are_sparse.get(idx) == Some(&true)))
 }
 
 /// Every n-th layer in an inclusive range; -1 also stands for the last layer.

@@ -10,7 +10,7 @@ use attnscope_spec::{
 
 use super::experts::{ExpertsKeys, USUAL, gated};
 use super::rope::{RopeRule, rope, score_sharpening};
-use super::{activation, linear, note_attention, prefix, rms_norm, tied_head};
+use super::{activation, linear, must_be_off, note_attention, prefix, rms_norm, tied_head};
 
 /// Epsilon of the norms of latent vectors.
 const LATENT_EPS: f64 = 1e-6;
@@ -18,10 +18,34 @@ const LATENT_EPS: f64 = 1e-6;
 /// How a family of this kind differs from the others.
 #[derive(Debug, Clone, Copy)]
 pub struct LatentLike {
-    pub family: &'static str,
     pub experts: ExpertsKeys,
+    /// Whether there are no experts.
+    pub is_dense: bool,
     /// The switch for interleaved rotating pairs; without a switch they are interleaved.
     pub interleaves: Option<&'static str>,
+    /// Whether rotating pairs are by halves, if no switch says otherwise.
+    pub is_by_halves: bool,
+    /// Whether the shared part of keys has no position.
+    pub is_unrotated: bool,
+    /// Whether rescaled rotary frequencies also change the scale of scores.
+    pub sharpens: bool,
+    /// Epsilon of the norms of a block, if the configuration states none.
+    pub eps: f64,
+    /// Whether the unembedding is the embedding, if the configuration does not say.
+    pub is_tied: bool,
+}
+
+impl LatentLike {
+    pub const PLAIN: Self = Self {
+        experts: ExpertsKeys::PLAIN,
+        is_dense: false,
+        interleaves: None,
+        is_by_halves: false,
+        is_unrotated: false,
+        sharpens: true,
+        eps: 1e-6,
+        is_tied: false,
+    };
 }
 
 /// Reads a family of this kind.
@@ -29,11 +53,17 @@ pub struct LatentLike {
 /// # Errors
 /// When a value of the configuration is missing or impossible.
 pub fn read(
+    family: &'static str,
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     like: LatentLike,
 ) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
+    must_be_off(
+        reader,
+        "mlp_bias",
+        "biases of feed-forward layers are not read",
+    )?;
     let n_layers = reader.layers("num_hidden_layers")?;
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
     // Keys and values are expanded from the latent for every head, whatever this key says.
@@ -43,35 +73,45 @@ pub fn read(
     let d_shared = reader.size("d_head_rotary", "qk_rope_head_dim")?;
     if let Some(other) = reader
         .value("head_dim")
-        .filter(|other| other.as_u64() != Some(d_shared as u64))
+        .filter(|other| !like.is_unrotated && other.as_u64() != Some(d_shared as u64))
     {
         let problem = format!("expected {d_shared}, as qk_rope_head_dim has it, found {other}");
         return Err(Error::config(reader.path(), "head_dim", problem));
     }
-    let d_value = reader.size("d_value", "v_head_dim")?;
+    let default = Origin::Derived("d_model / n_heads, no v_head_dim".to_owned());
+    let d_value = reader.size_or("d_value", "v_head_dim", (d_model / n_heads).max(1), default)?;
     let d_latent = reader.size("d_latent_kv", "kv_lora_rank")?;
     let d_latent_q = match reader.value("q_lora_rank") {
         Some(_) => Some(reader.size("d_latent_q", "q_lora_rank")?),
         None => None,
     };
-    let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
+    let n_ctx = reader.either_size("n_ctx", ["max_position_embeddings", "model_max_length"])?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    let eps = reader.number_or("norm_eps", "rms_norm_eps", 1e-6)?;
+    let eps = reader.number_or("norm_eps", "rms_norm_eps", like.eps)?;
     let activation = activation(reader, "hidden_act", "silu")?;
     let has_bias = reader.flag_or("attention_bias", "attention_bias", false)?;
     let d_head = d_own + d_shared;
     let rule = RopeRule {
         interleaved: match like.interleaves {
             Some(key) => reader.flag_or("rope_interleaved", key, true)?,
-            None => true,
+            None => !like.is_by_halves,
         },
         ..RopeRule::plain(d_shared, n_ctx)
     };
-    let rotary = rope(reader, rule)?;
-    let sharpening = score_sharpening(reader, rule)?;
+    let rotary = if like.is_unrotated {
+        reader.note("positions", "none", Origin::Family);
+        None
+    } else {
+        Some(rope(reader, rule)?)
+    };
+    let sharpening = if like.sharpens {
+        score_sharpening(reader, rule)?
+    } else {
+        1.0
+    };
     let attention = AttentionSpec {
         d_value,
-        rope: Some(RopeSpec {
+        rope: rotary.map(|rotary| RopeSpec {
             first: d_own,
             ..rotary
         }),
@@ -92,7 +132,11 @@ pub fn read(
     };
     note_attention(reader, &attention, scale_origin);
 
-    let experts = like.experts.read(reader, tensors, n_layers)?;
+    let experts = if like.is_dense {
+        None
+    } else {
+        Some(like.experts.read(reader, tensors, n_layers)?)
+    };
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
 
     let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");
@@ -145,13 +189,16 @@ pub fn read(
             })),
             ..ProjectionSpec::plain(q, up_part(0, d_own), up_part(d_own, d_value), o)
         };
-        let feed_forward = if experts.are_in(layer_idx) {
-            experts.of_layer(tensors, &at, d_model, (activation, false))
-        } else {
-            let at = format!("{at}.mlp");
-            FeedForward::Dense(Box::new(gated(
-                &at, USUAL, d_model, d_mlp, activation, false,
-            )))
+        let feed_forward = match &experts {
+            Some(experts) if experts.are_in(layer_idx) => {
+                experts.of_layer(tensors, &at, d_model, (activation, false))
+            }
+            _ => {
+                let at = format!("{at}.mlp");
+                FeedForward::Dense(Box::new(gated(
+                    &at, USUAL, d_model, d_mlp, activation, false,
+                )))
+            }
         };
         let name = |name: &str| Some(rms_norm(format!("{at}.{name}.weight"), d_model, eps));
         BlockSpec {
@@ -161,7 +208,7 @@ pub fn read(
         }
     };
     let tokens = format!("{base}embed_tokens.weight");
-    let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens, false)?;
+    let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens, like.is_tied)?;
     let embed = EmbedSpec::plain(TableSource {
         tensor: tokens,
         n_rows: d_vocab,
@@ -177,6 +224,6 @@ pub fn read(
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),
         is_causal_lm: true,
-        ..ModelSpec::of_one_stack(like.family, stack, Some(head))
+        ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
 }

@@ -247,6 +247,9 @@ pub fn read_with(
             k_norm: qk("k", n_kv_heads),
             clip: clip.map(|clip| clip as f32),
             sinks: recipe.has_sinks.then(|| format!("{attn}.sinks")),
+            gate: recipe
+                .head_gate
+                .map(|gate| linear(&format!("{attn}.{gate}"), d_model, widths[0], false)),
             norms_after_rope: qk_norm.is_after_rope(),
             ..ProjectionSpec::plain(q, k, v, o)
         };
@@ -273,23 +276,11 @@ pub fn read_with(
                 block.attn_pre = name("attention_layernorm");
                 block.mlp_pre = name("feedforward_layernorm");
             }
-            NormPlaces::AroundByBranch => {
-                block.attn_pre = name("input_layernorm");
-                block.attn_out = name("post_self_attn_layernorm");
-                block.mlp_pre = name("post_attention_layernorm");
-                block.mlp_out = name("post_mlp_layernorm");
-            }
-            NormPlaces::AroundSelf => {
-                block.attn_pre = name("pre_self_attn_layernorm");
-                block.attn_out = name("post_self_attn_layernorm");
-                block.mlp_pre = name("pre_feedforward_layernorm");
-                block.mlp_out = name("post_feedforward_layernorm");
-            }
-            NormPlaces::Around => {
-                block.attn_pre = name("input_layernorm");
-                block.attn_out = name("post_attention_layernorm");
-                block.mlp_pre = name("pre_feedforward_layernorm");
-                block.mlp_out = name("post_feedforward_layernorm");
+            NormPlaces::Around([attn_pre, attn_out, mlp_pre, mlp_out]) => {
+                block.attn_pre = name(attn_pre);
+                block.attn_out = name(attn_out);
+                block.mlp_pre = name(mlp_pre);
+                block.mlp_out = name(mlp_out);
             }
             _ => {
                 block.attn_pre = name("input_layernorm");

@@ -6,6 +6,7 @@ use attnscope_compute::ops::NormKind;
 use attnscope_spec::NormSource;
 
 use super::bias_rule::BiasRule;
+use super::expected::Expected;
 use super::experts::{ExpertsKeys, GatedNames, USUAL};
 use super::windows::WindowRule;
 
@@ -49,22 +50,28 @@ pub enum NormPlaces {
     Before,
     /// On the output of each branch, before the residual sum.
     Output,
-    /// Both before each branch and on its output.
-    Around,
+    /// Before attention, on its output, before the feed-forward layer, and on its output, with these names.
+    Around([&'static str; 4]),
     /// Before each branch, with names that say which branch follows.
     BeforeByBranch,
     /// Before each branch, with these names.
     BeforeNamed([&'static str; 2]),
-    /// Before and on the output of each branch, with names that say which branch precedes.
-    AroundByBranch,
-    /// Before and on the output of each branch, with names that call self-attention `self_attn`.
-    AroundSelf,
     /// Before each branch; unless the key is false, also on the output of each, with these names.
     BeforeAndIf(&'static str, [&'static str; 2]),
     /// One norm for both branches, which run in parallel.
     Shared,
     /// `Shared` if this key is true, otherwise `Before`.
     SharedIf(&'static str),
+}
+
+impl NormPlaces {
+    /// Both before each branch and on its output, with Gemma's names.
+    pub const AROUND: Self = Self::Around([
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ]);
 }
 
 /// Norms of queries and keys.
@@ -159,6 +166,8 @@ pub enum FactorRule {
     One,
     /// √d_model.
     RootWidth,
+    /// √d_model if the key is true, otherwise 1.
+    RootWidthIf(&'static str),
     Key(&'static str, f64),
     /// 1 / the key's value.
     InverseKey(&'static str, f64),
@@ -173,7 +182,8 @@ impl FactorRule {
     ) -> Result<f32> {
         let factor = match self {
             Self::One => 1.0,
-            Self::RootWidth => {
+            Self::RootWidthIf(key) if !reader.flag_or(knob, key, false)? => 1.0,
+            Self::RootWidth | Self::RootWidthIf(_) => {
                 let factor = (d_model as f64).sqrt();
                 reader.note(knob, factor, Origin::Derived("sqrt(d_model)".to_owned()));
                 factor
@@ -250,6 +260,8 @@ pub struct Recipe {
     pub logit_cap: Option<(&'static str, f64)>,
     pub window: WindowRule,
     pub has_sinks: bool,
+    /// Name of the map whose sigmoid multiplies the outputs of the heads.
+    pub head_gate: Option<&'static str>,
     pub is_causal: bool,
     /// The key that makes attention bidirectional; a window then reaches half as far either way.
     pub both_sides: Option<&'static str>,
@@ -261,6 +273,8 @@ pub struct Recipe {
     pub scales_with_position: bool,
     /// Keys that the family does not support, and why.
     pub forbidden_keys: &'static [(&'static str, &'static str)],
+    /// Keys with only one value that the family reads.
+    pub expected_keys: &'static [(&'static str, Expected)],
     /// Whether rotary parameters are required: transformers would otherwise use factors that no file states.
     pub requires_rope_parameters: bool,
     /// Prefix of tensor names; found by probing if `None`.
@@ -306,12 +320,14 @@ impl Recipe {
             logit_cap: None,
             window: WindowRule::Never,
             has_sinks: false,
+            head_gate: None,
             is_causal: true,
             both_sides: None,
             d_head: None,
             experts: None,
             scales_with_position: false,
             forbidden_keys: &[],
+            expected_keys: &[],
             requires_rope_parameters: false,
             base: None,
         }

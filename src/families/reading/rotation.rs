@@ -196,6 +196,7 @@ pub(super) fn check_keys(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<()>
             return Err(Error::config(reader.path(), *key, problem));
         }
     }
+    super::expected::check(reader, recipe.expected_keys)?;
     let keys = ["rope_scaling", "rope_parameters"];
     if recipe.requires_rope_parameters
         && keys

@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::recurrent::GateOrder;
+use attnscope_compute::kernels::recurrent::{GateOrder, NormGate};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::mixers::{GatedNormSource, ShortConvolution, StateSpaceSpec};
 
@@ -127,12 +127,12 @@ impl StateSpaceSizes {
             b,
             c,
             steps,
-            convolution: ShortConvolution {
-                kernel: format!("{at}.conv1d.weight"),
-                bias: self.has_kernel_bias.then(|| format!("{at}.conv1d.bias")),
-                n_channels: n_inner + 2 * n_along,
-                n_tokens: self.n_tokens,
-            },
+            convolution: ShortConvolution::whole(
+                format!("{at}.conv1d.weight"),
+                self.has_kernel_bias.then(|| format!("{at}.conv1d.bias")),
+                n_inner + 2 * n_along,
+                self.n_tokens,
+            ),
             activation: self.activation,
             log_decay: format!("{at}.A_log"),
             skip: format!("{at}.D"),
@@ -143,6 +143,7 @@ impl StateSpaceSizes {
             n_groups: self.n_groups,
             d_state: self.d_state,
             norm: self.norm.map(|norm| GatedNormSource {
+                gate: NormGate::Silu,
                 gain: format!("{at}.norm.weight"),
                 n_stored: n_inner,
                 order: norm.order,

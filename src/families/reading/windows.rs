@@ -29,6 +29,23 @@ pub enum WindowRule {
         every_key: &'static str,
         width: usize,
     },
+    /// Without a list, the layers whose entry in another list is not 0, or all but the first and every n-th; the key that says how
+    /// many tokens a query sees beside itself, and the default width.
+    Marked {
+        list: &'static str,
+        every: usize,
+        beside_key: &'static str,
+        width: usize,
+    },
+    /// The layers of a list; none without a list; and the default width.
+    Listed(usize),
+    /// Unless the width is null: from the layer that the key names on; without the key, from the layer with this number on; and
+    /// the default width.
+    FromUnlessNull {
+        first_key: &'static str,
+        first: usize,
+        width: usize,
+    },
     /// If `use_sliding_window` is on: from the layer that the key names on; without the key, from the layer with this number on.
     From(&'static str, usize),
     /// If `use_sliding_window` is on: every second layer before this one.
@@ -56,11 +73,23 @@ pub fn layer_windows(
         WindowRule::Always(width) | WindowRule::ListedOrAlways(width) => *width,
         WindowRule::AllBut { width, .. }
         | WindowRule::AllButFirst { width, .. }
-        | WindowRule::AllButUnlessNull { width, .. } => Some(*width),
+        | WindowRule::AllButUnlessNull { width, .. }
+        | WindowRule::FromUnlessNull { width, .. }
+        | WindowRule::Marked { width, .. }
+        | WindowRule::Listed(width) => Some(*width),
         _ => None,
     };
     let width =
         reader.number_or_none("window", "sliding_window", default_width.map(|w| w as f64))?;
+    let width = match rule {
+        WindowRule::Marked { beside_key, .. } if reader.value(beside_key).is_some() => {
+            let beside = reader.count_or("window_beside", beside_key, 0)?;
+            reader.forget(&["window", "window_beside"]);
+            reader.note("window", beside + 1, Origin::Key((*beside_key).to_owned()));
+            Some(beside as f64 + 1.0)
+        }
+        _ => width,
+    };
     let is_optional = default_width.is_none() && !matches!(rule, WindowRule::Always(_));
     // In the family that has both, a list of layers takes precedence.
     let has_list =
@@ -120,7 +149,7 @@ pub fn layer_windows(
         return windows;
     }
     let slides: Box<dyn Fn(usize) -> bool> = match *rule {
-        WindowRule::Never => Box::new(|_| false),
+        WindowRule::Never | WindowRule::Listed(_) => Box::new(|_| false),
         WindowRule::Always(_) | WindowRule::ListedOrAlways(_) | WindowRule::AllIfEnabled => {
             Box::new(|_| true)
         }
@@ -143,7 +172,12 @@ pub fn layer_windows(
             };
             Box::new(move |i| (i + 1) % every != 0)
         }
-        WindowRule::From(key, first) => {
+        WindowRule::From(key, first)
+        | WindowRule::FromUnlessNull {
+            first_key: key,
+            first,
+            ..
+        } => {
             let first = reader.count_or("window_from_layer", key, first)?;
             Box::new(move |i| i >= first)
         }
@@ -151,6 +185,10 @@ pub fn layer_windows(
             let end = reader.count_or("window_before_layer", key, n_layers)?;
             Box::new(move |i| i % 2 == 0 && i < end)
         }
+        WindowRule::Marked { list, every, .. } => match reader.numbers(list)? {
+            Some(list) => Box::new(move |i| list.get(i).is_some_and(|entry| *entry != 0)),
+            None => Box::new(move |i| i != 0 && (i + 1) % every != 0),
+        },
         WindowRule::WhereZero(key, every) => match reader.numbers(key)? {
             Some(list) => Box::new(move |i| list.get(i) == Some(&0)),
             None => {

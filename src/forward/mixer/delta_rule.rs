@@ -8,6 +8,7 @@ use attnscope_compute::kernels::recurrent::{
     DeltaTokens, GatedNorm, delta_rule, sigmoid, softplus,
 };
 use attnscope_compute::ops::Ops;
+use attnscope_spec::LinearSource;
 use attnscope_spec::mixers::DeltaRuleSpec;
 
 use super::memory::MixerMemory;
@@ -17,14 +18,17 @@ use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
 use crate::weights::WeightReader;
 
+/// A map, and the map into the narrower vectors that it reads, if there is one.
+type Map<'a, O> = (Option<<O as Ops>::Linear<'a>>, <O as Ops>::Linear<'a>);
+
 /// The weights of a delta rule.
 pub struct DeltaRuleWeights<'a, O: Ops> {
     q: O::Linear<'a>,
     k: O::Linear<'a>,
     v: O::Linear<'a>,
-    gate: O::Linear<'a>,
+    gate: Map<'a, O>,
     strength: O::Linear<'a>,
-    steps: O::Linear<'a>,
+    steps: Map<'a, O>,
     kernel: Kernel<'a>,
     /// −e^stored. // [value head]
     decay: Vec<f32>,
@@ -37,18 +41,24 @@ impl<'a, O: Ops> DeltaRuleWeights<'a, O> {
     /// # Errors
     /// As for [`WeightReader::linear`].
     pub(super) fn read(shelf: WeightReader<'a, O>, spec: &DeltaRuleSpec) -> Result<Self> {
-        let n = spec.heads.n_value_heads;
-        let log_decay = shelf.vector(&spec.log_decay, n)?;
+        let log_decay = shelf
+            .tensors
+            .expect(&spec.log_decay, &spec.log_decay_shape)?;
+        let log_decay = log_decay.widen()?;
+        let map = |narrow: &Option<Box<LinearSource>>, map| -> Result<Map<'a, O>> {
+            let narrow = narrow.as_ref().map(|narrow| shelf.linear(narrow));
+            Ok((narrow.transpose()?, shelf.linear(map)?))
+        };
         Ok(Self {
             q: shelf.linear(&spec.q)?,
             k: shelf.linear(&spec.k)?,
             v: shelf.linear(&spec.v)?,
-            gate: shelf.linear(&spec.gate)?,
+            gate: map(&spec.narrow_gate, &spec.gate)?,
             strength: shelf.linear(&spec.strength)?,
-            steps: shelf.linear(&spec.steps)?,
+            steps: map(&spec.narrow_steps, &spec.steps)?,
             kernel: read_kernel(&spec.convolution, shelf)?,
             decay: log_decay.iter().map(|v| -v.exp()).collect(),
-            step_bias: shelf.vector(&spec.step_bias, n)?,
+            step_bias: shelf.vector(&spec.step_bias, spec.n_steps())?,
             gain: read_gain(&spec.norm, shelf)?,
             o: shelf.linear(&spec.o)?,
         })
@@ -73,19 +83,28 @@ pub(super) fn run<O: Ops>(
         (&rows_of(&weights.k)?, n_keys),
         (&rows_of(&weights.v)?, n_values),
     ]); // [position, 2 · n_keys + n_values]
-    let gates = rows_of(&weights.gate)?; // [position, n_values]
     let mut strength = rows_of(&weights.strength)?; // [position, value head]
-    strength.iter_mut().for_each(|v| *v = sigmoid(*v));
-    let mut log_kept = rows_of(&weights.steps)?; // [position, value head]
-    let n = spec.heads.n_value_heads;
-    for row in log_kept.chunks_mut(n.max(1)) {
-        let rates = weights.decay.iter().zip(&*weights.step_bias);
-        for (step, (decay, bias)) in row.iter_mut().zip(rates) {
-            *step = decay * softplus(*step + bias);
+    let scale = spec.strength_scale;
+    strength.iter_mut().for_each(|v| *v = scale * sigmoid(*v));
+    let mut through = |(narrow, map): &Map<'_, O>| match narrow {
+        Some(narrow) => {
+            let mut between = O::Buffer::default();
+            ops.linear(from, narrow, &mut between, pace)?;
+            mapped(context, &between, map, &mut projected)
+        }
+        None => mapped(context, from, map, &mut projected),
+    };
+    let gates = through(&weights.gate)?; // [position, n_values]
+    let mut log_kept = through(&weights.steps)?; // [position, n_steps]
+    let (n, n_steps) = (spec.heads.n_value_heads, spec.n_steps());
+    let per_head = n_steps / n.max(1);
+    for row in log_kept.chunks_mut(n_steps.max(1)) {
+        for (idx, (step, bias)) in row.iter_mut().zip(&*weights.step_bias).enumerate() {
+            *step = weights.decay[idx / per_head.max(1)] * softplus(*step + bias);
         }
     }
     let width = 2 * n_keys + n_values;
-    let mut read = each_copy(context, log_kept.len() / n.max(1), memory, |rows, kept| {
+    let mut read = each_copy(context, strength.len() / n.max(1), memory, |rows, kept| {
         let values = &together[rows.start * width..rows.end * width];
         let mut mixed = weights.kernel.run(&mut kept.tail, values);
         activate(spec.activation, &mut mixed);
@@ -95,7 +114,7 @@ pub(super) fn run<O: Ops>(
             q: &q,
             k: &k,
             v: &v,
-            log_kept: &log_kept[heads.clone()],
+            log_kept: &log_kept[rows.start * n_steps..rows.end * n_steps],
             strength: &strength[heads],
         };
         delta_rule(spec.heads, tokens, &mut kept.state)

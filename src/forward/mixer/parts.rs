@@ -21,6 +21,7 @@ pub(super) fn read_gain<'a, O: Ops>(
 pub(super) fn with_gain<'g>(norm: &GatedNormSource, gain: &'g [f32]) -> GatedNorm<'g> {
     GatedNorm {
         order: norm.order,
+        gate: norm.gate,
         width: norm.width,
         eps: norm.eps,
         gain,

@@ -30,9 +30,16 @@ pub(super) fn read_kernel<'a, O: Ops>(
     spec: &ShortConvolution,
     shelf: WeightReader<'a, O>,
 ) -> Result<Kernel<'a>> {
-    let stored = shelf.tensors.expect(&spec.kernel, &spec.kernel_shape())?;
+    let mut stored = Vec::with_capacity(spec.kernels.len());
+    for (name, shape) in spec.stored_kernels() {
+        stored.push(shelf.tensors.expect(name, &shape)?.widen()?);
+    }
+    let weights = match stored.len() {
+        1 => stored.swap_remove(0),
+        _ => Cow::Owned(stored.concat()),
+    };
     Ok(Kernel {
-        weights: stored.widen()?,
+        weights,
         bias: match &spec.bias {
             Some(name) => Some(shelf.vector(name, spec.n_channels)?),
             None => None,

@@ -13,17 +13,24 @@ pub struct DeltaRuleSpec {
     pub k: LinearSource,
     pub v: LinearSource,
     pub gate: LinearSource,
+    /// Map into the narrower vectors that the gate's map reads.
+    pub narrow_gate: Option<Box<LinearSource>>,
     /// Map to the update strength (β), before the sigmoid.
     pub strength: LinearSource,
     /// Map to the decay step, before the softplus.
     pub steps: LinearSource,
+    /// Map into the narrower vectors that the steps' map reads.
+    pub narrow_steps: Option<Box<LinearSource>>,
     /// Over queries, keys and values, concatenated.
     pub convolution: ShortConvolution,
     pub activation: Activation,
     pub heads: DeltaRule,
-    /// Logarithm of each head's decay rate. // [value head]
+    /// Multiplies the update strength, after the sigmoid; above 1, eigenvalues of the state's change may be negative.
+    pub strength_scale: f32,
+    /// Logarithm of each head's decay rate. // [value head], or [1, 1, value head, 1]
     pub log_decay: String,
-    /// Added to the steps before the softplus. // [value head]
+    pub log_decay_shape: Vec<usize>,
+    /// Added to the steps before the softplus. // [value head], by channel [value head · d_key]
     pub step_bias: String,
     pub norm: GatedNormSource,
     pub o: LinearSource,
@@ -40,6 +47,12 @@ impl DeltaRuleSpec {
         self.heads.n_value_heads * self.heads.d_value
     }
 
+    /// Number of steps of a token: one for each value head, or for each channel of its key.
+    pub fn n_steps(&self) -> usize {
+        let heads = self.heads;
+        heads.n_value_heads * if heads.by_channel { heads.d_key } else { 1 }
+    }
+
     pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
         let maps = [
             ("q", &self.q),
@@ -50,11 +63,17 @@ impl DeltaRuleSpec {
             ("steps", &self.steps),
         ];
         let mut parts = Vec::from(maps.map(|(name, map)| MixerPart::Map(name, map)));
+        let narrow = [
+            ("narrow_gate", &self.narrow_gate),
+            ("narrow_steps", &self.narrow_steps),
+        ];
+        let narrow = narrow.into_iter();
+        parts.extend(narrow.filter_map(|(name, map)| Some(MixerPart::Map(name, map.as_deref()?))));
         parts.extend(self.convolution.parts());
-        let n = self.heads.n_value_heads;
+        let shape = self.log_decay_shape.clone();
         parts.extend([
-            MixerPart::Tensor("log_decay", &self.log_decay, vec![n]),
-            MixerPart::Tensor("step_bias", &self.step_bias, vec![n]),
+            MixerPart::Tensor("log_decay", &self.log_decay, shape),
+            MixerPart::Tensor("step_bias", &self.step_bias, vec![self.n_steps()]),
             self.norm.part(),
             MixerPart::Map("o", &self.o),
         ]);

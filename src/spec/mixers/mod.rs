@@ -95,9 +95,11 @@ impl TokenMixer {
                 inner.into_iter().chain(outer).collect()
             }
             Self::DeltaRule(spec) => {
+                let narrow = [&mut spec.narrow_gate, &mut spec.narrow_steps];
                 let inner = [&mut spec.strength, &mut spec.steps, &mut spec.gate];
                 let outer = [&mut spec.q, &mut spec.k, &mut spec.v, &mut spec.o];
-                inner.into_iter().chain(outer).collect()
+                let narrow = narrow.into_iter().filter_map(|map| map.as_deref_mut());
+                narrow.chain(inner).chain(outer).collect()
             }
             Self::GatedRecurrence(spec) => vec![&mut spec.x, &mut spec.y, &mut spec.o],
             Self::Lightning(spec) => {
@@ -166,12 +168,16 @@ impl TokenMixer {
             Self::DeltaRule(spec) => {
                 let heads = spec.heads;
                 format!(
-                    "{} key heads of {}, {} value heads of {}, {}",
+                    "{} key heads of {}, {} value heads of {}, {}, strength up to {}, decays by {}, value heads {}, {}",
                     heads.n_key_heads,
                     heads.d_key,
                     heads.n_value_heads,
                     heads.d_value,
-                    spec.activation
+                    spec.activation,
+                    spec.strength_scale,
+                    if heads.by_channel { "channel" } else { "head" },
+                    if heads.is_tiled { "tiled" } else { "grouped" },
+                    spec.norm.words()
                 )
             }
             Self::GatedRecurrence(spec) => {

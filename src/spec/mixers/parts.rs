@@ -1,6 +1,6 @@
 //! Parts that several mixers share, and the type for listing the tensors that a mixer reads.
 
-use attnscope_compute::kernels::recurrent::GateOrder;
+use attnscope_compute::kernels::recurrent::{GateOrder, NormGate};
 
 use crate::source::{LinearSource, NormSource};
 
@@ -20,6 +20,8 @@ pub struct GatedNormSource {
     /// Number of stored gains: one per channel, or one per channel of a group.
     pub n_stored: usize,
     pub order: GateOrder,
+    /// What the gate's map becomes before it multiplies.
+    pub gate: NormGate,
     /// Number of channels normalised together.
     pub width: usize,
     pub eps: f32,
@@ -32,7 +34,14 @@ impl GatedNormSource {
             GateOrder::NormFirst => "norm before the gate",
             GateOrder::GateFirst => "norm after the gate",
         };
-        format!("{order} over {} channels, eps {}", self.width, self.eps)
+        let gate = match self.gate {
+            NormGate::Silu => "",
+            NormGate::Sigmoid => ", gate through a sigmoid",
+        };
+        format!(
+            "{order} over {} channels, eps {}{gate}",
+            self.width, self.eps
+        )
     }
 
     pub(super) fn part(&self) -> MixerPart<'_> {
@@ -43,8 +52,9 @@ impl GatedNormSource {
 /// A depthwise causal convolution over a token and the tokens before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortConvolution {
-    /// Kernel weights; the last one belongs to the token itself. // [channel, 1, token]
-    pub kernel: String,
+    /// Tensors of kernel weights, with the number of channels in each; those of the first channels come first. The last weight
+    /// belongs to the token itself. // [channel, 1, token]
+    pub kernels: Vec<(String, usize)>,
     /// [channel]
     pub bias: Option<String>,
     pub n_channels: usize,
@@ -52,20 +62,33 @@ pub struct ShortConvolution {
 }
 
 impl ShortConvolution {
+    /// A convolution whose kernel is one tensor.
+    pub fn whole(kernel: String, bias: Option<String>, n_channels: usize, n_tokens: usize) -> Self {
+        Self {
+            kernels: vec![(kernel, n_channels)],
+            bias,
+            n_channels,
+            n_tokens,
+        }
+    }
+
     /// Number of cached values: those of the earlier tokens that the kernel covers.
     pub fn n_kept(&self) -> usize {
         self.n_tokens.saturating_sub(1) * self.n_channels
     }
 
-    /// The shape of the stored kernel.
-    pub fn kernel_shape(&self) -> Vec<usize> {
-        vec![self.n_channels, 1, self.n_tokens]
+    /// The stored tensors of the kernel, with their shapes.
+    pub fn stored_kernels(&self) -> impl Iterator<Item = (&str, Vec<usize>)> {
+        let kernels = self.kernels.iter();
+        kernels.map(|(name, n_channels)| (name.as_str(), vec![*n_channels, 1, self.n_tokens]))
     }
 
     pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
-        let kernel = MixerPart::Tensor("kernel", &self.kernel, self.kernel_shape());
+        let whats = ["kernel", "kernel.2", "kernel.3"];
+        let kernels = whats.into_iter().zip(self.stored_kernels());
+        let kernels = kernels.map(|(what, (name, shape))| MixerPart::Tensor(what, name, shape));
         let bias = self.bias.as_ref();
         let bias = bias.map(|bias| MixerPart::Tensor("kernel.bias", bias, vec![self.n_channels]));
-        [kernel].into_iter().chain(bias).collect()
+        kernels.chain(bias).collect()
     }
 }

@@ -6,7 +6,8 @@ use attnscope_compute::kernels::vectors::dot;
 use attnscope_compute::ops::Ops;
 use attnscope_forward::{EmbedPart, Hook, Input, embedding_parts};
 use attnscope_spec::{
-    BlockSpec, CrossSpec, Model, Place, ProjectionSpec, Stack, StackSpec, TransformSpec,
+    BlockSpec, CrossSpec, GateFunction, Model, Place, ProjectionSpec, Stack, StackSpec,
+    TransformSpec,
 };
 
 use super::attribution_tap::Kept;
@@ -236,7 +237,7 @@ impl Walk<'_> {
         match own {
             Some(own) => {
                 let maps = (&own.attention, &own.projections);
-                let gate = self.gate(&block.attn_pre, &own.projections, &input)?;
+                let gate = self.gate(&block.attn_pre, maps, &input)?;
                 let n_shares = self.shares.len();
                 self.heads((stack, layer_idx), maps, (&weights, gate.as_deref()))?;
                 if block.parallel_mixer.is_some() {
@@ -265,7 +266,7 @@ impl Walk<'_> {
     fn gate(
         &self,
         pre: &Option<attnscope_spec::NormSource>,
-        projections: &ProjectionSpec,
+        (attention, projections): (&AttentionSpec, &ProjectionSpec),
         input: &[f64],
     ) -> Result<Option<Vec<f64>>> {
         let Some(gate) = &projections.gate else {
@@ -273,10 +274,17 @@ impl Walk<'_> {
         };
         let norm = self.frozen(pre, input)?;
         let normed = norm.map_or_else(|| input.to_vec(), |norm| norm.apply(input));
-        let gate = times(&self.model.checkpoint.tensors, gate, &normed)?;
-        Ok(Some(
-            gate.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
-        ))
+        let outputs = times(&self.model.checkpoint.tensors, gate, &normed)?;
+        let factor = |v: f64| match projections.gate_function {
+            GateFunction::Sigmoid => 1.0 / (1.0 + (-v).exp()),
+            GateFunction::Softplus => v.max(0.0) + (-v.abs()).exp().ln_1p(),
+        };
+        let is_by_head = gate.n_out() == attention.n_heads;
+        let n = if is_by_head { attention.d_value } else { 1 };
+        let factors = outputs
+            .iter()
+            .flat_map(|v| std::iter::repeat_n(factor(*v), n));
+        Ok(Some(factors.collect()))
     }
 
     /// Walks back over the LM head's own linear layer.

@@ -57,40 +57,39 @@ pub(super) static HYBRIDS: &[Architecture] = &[
         quirks: &[Quirk::DecaysByChannel, Quirk::DerivesHeadWidth],
         ..PLAIN
     },
+    LFM2,
     Architecture {
-        name: "lfm2",
-        top: &[
-            ("token_embd", "model.embed_tokens"),
-            ("token_embd_norm", "model.embedding_norm"),
-            ("output_norm", "model.embedding_norm"),
-            ("output", "lm_head"),
+        name: "lfm2moe",
+        experts: ("feed_forward.experts", PLAIN.experts.1),
+        model_type: Some("lfm2_moe"),
+        numbers: &[
+            LFM2.numbers[0],
+            EXPERTS[0],
+            EXPERTS[1],
+            EXPERTS[2],
+            ("leading_dense_block_count", "num_dense_layers"),
         ],
-        names: &[
-            ("attn_norm", "operator_norm"),
-            ("attn_q_norm", "self_attn.q_layernorm"),
-            ("attn_k_norm", "self_attn.k_layernorm"),
-            ("attn_output", "self_attn.out_proj"),
-            ("shortconv.conv", "conv.conv"),
-            ("shortconv.in_proj", "conv.in_proj"),
-            ("shortconv.out_proj", "conv.out_proj"),
-            ("ffn_norm", "ffn_norm"),
-            ("ffn_gate", "feed_forward.w1"),
-            ("ffn_up", "feed_forward.w3"),
-            ("ffn_down", "feed_forward.w2"),
-        ],
-        numbers: &[("shortconv.l_cache", "conv_L_cache")],
-        switches: &[("conv_bias", "*conv.in_proj.bias")],
-        fixed: &[("block_auto_adjust_ff_dim", Fixed::Flag(false))],
-        eps: (PLAIN.eps.0, "norm_eps"),
-        known: &[BY_LAYER[0]],
-        special: Some(special::lfm2),
-        ..PLAIN
+        fixed: &[],
+        special: Some(special::lfm2_moe),
+        ..LFM2
     },
     NEMOTRON_H,
     Architecture {
         name: "nemotron_h_moe",
         model_type: Some(NEMOTRON_H.name),
         ..NEMOTRON_H
+    },
+    Architecture {
+        name: "qwen35",
+        fixed: TILED,
+        ..QWEN35
+    },
+    Architecture {
+        name: "qwen35moe",
+        model_type: Some("qwen3_5_moe_text"),
+        numbers: QWEN_NUMBERS,
+        fixed: TILED,
+        ..QWEN35
     },
     Architecture {
         name: "qwen3next",
@@ -127,6 +126,71 @@ pub(super) static HYBRIDS: &[Architecture] = &[
         ..PLAIN
     },
 ];
+
+/// llama.cpp's converter puts the first value heads of all key heads first.
+const TILED: &[(&str, Fixed)] = &[("linear_value_heads_are_tiled", Fixed::Flag(true))];
+
+/// The text part of Qwen3.5.
+const QWEN35: Architecture = Architecture {
+    name: "qwen35",
+    names: &[
+        QWEN_EXPERTS[0],
+        QWEN_EXPERTS[1],
+        QWEN_EXPERTS[2],
+        QWEN_EXPERTS[3],
+        QWEN_EXPERTS[4],
+        ("post_attention_norm", "post_attention_layernorm"),
+        ("attn_qkv", "linear_attn.in_proj_qkv"),
+        ("attn_gate", "linear_attn.in_proj_z"),
+        ("ssm_alpha", "linear_attn.in_proj_a"),
+        ("ssm_beta", "linear_attn.in_proj_b"),
+        ("ssm_a", "linear_attn.A_log"),
+        ("ssm_conv1d", "linear_attn.conv1d"),
+        ("ssm_dt", "linear_attn.dt_bias"),
+        ("ssm_norm", "linear_attn.norm"),
+        ("ssm_out", "linear_attn.out_proj"),
+    ],
+    experts: PLAIN_EXPERTS,
+    fused: Fused::AsIs,
+    model_type: Some("qwen3_5_text"),
+    switches: &[ANY_ATTENTION_BIAS],
+    rotary: Rotary::Part,
+    special: Some(hybrids::qwen3_5),
+    quirks: &[Quirk::NormsPlusOne],
+    ..PLAIN
+};
+
+const LFM2: Architecture = Architecture {
+    name: "lfm2",
+    top: &[
+        ("token_embd", "model.embed_tokens"),
+        ("token_embd_norm", "model.embedding_norm"),
+        ("output_norm", "model.embedding_norm"),
+        ("output", "lm_head"),
+    ],
+    names: &[
+        ("attn_norm", "operator_norm"),
+        ("attn_q_norm", "self_attn.q_layernorm"),
+        ("attn_k_norm", "self_attn.k_layernorm"),
+        ("attn_output", "self_attn.out_proj"),
+        ("shortconv.conv", "conv.conv"),
+        ("shortconv.in_proj", "conv.in_proj"),
+        ("shortconv.out_proj", "conv.out_proj"),
+        ("ffn_norm", "ffn_norm"),
+        ("ffn_gate", "feed_forward.w1"),
+        ("ffn_up", "feed_forward.w3"),
+        ("ffn_down", "feed_forward.w2"),
+        ("ffn_gate_inp", "feed_forward.gate"),
+        ("exp_probs_b", "feed_forward.expert_bias"),
+    ],
+    numbers: &[("shortconv.l_cache", "conv_L_cache")],
+    switches: &[("conv_bias", "*conv.in_proj.bias")],
+    fixed: &[("block_auto_adjust_ff_dim", Fixed::Flag(false))],
+    eps: (PLAIN.eps.0, "norm_eps"),
+    known: &[BY_LAYER[0]],
+    special: Some(special::lfm2),
+    ..PLAIN
+};
 
 /// Keys that may be a list with a value per layer.
 const BY_LAYER: &[&str] = &["attention.head_count_kv", "feed_forward_length"];

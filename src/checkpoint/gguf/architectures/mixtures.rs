@@ -9,6 +9,38 @@ use crate::gguf::{llama4, rework, special};
 /// Sorted by name.
 pub(super) static MIXTURES: &[Architecture] = &[
     Architecture {
+        name: "afmoe",
+        names: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("ffn_norm", "pre_mlp_layernorm"),
+            ("post_ffw_norm", "post_mlp_layernorm"),
+            ("attn_gate", "self_attn.gate_proj"),
+            ("ffn_gate_inp", "mlp.router.gate"),
+            ("exp_probs_b", "mlp.expert_bias"),
+            SIGMOID_EXPERTS[2],
+            SIGMOID_EXPERTS[3],
+            SIGMOID_EXPERTS[4],
+        ],
+        experts: PLAIN_EXPERTS,
+        numbers: &[
+            EXPERTS[0],
+            EXPERTS[1],
+            EXPERTS[2],
+            ("expert_shared_count", "num_shared_experts"),
+            ("leading_dense_block_count", "num_dense_layers"),
+            ("expert_weights_scale", "route_scale"),
+        ],
+        switches: &[ATTENTION_BIAS],
+        fixed: &[("mup_enabled", Fixed::Flag(true))],
+        full_every: Some(4),
+        special: Some(special::afmoe),
+        left_out: LeftOut::Setting(
+            "the factor of embeddings and which layers see everything",
+            "the root of their width and every fourth, as llama.cpp has them",
+        ),
+        ..PLAIN
+    },
+    Architecture {
         name: "dbrx",
         layers: "transformer.blocks",
         top: &[
@@ -62,6 +94,15 @@ pub(super) static MIXTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "dots1",
+        names: SIGMOID_EXPERTS,
+        experts: PLAIN_EXPERTS,
+        numbers: LATENT_EXPERTS,
+        switches: &[ATTENTION_BIAS],
+        special: Some(special::weighed_experts),
+        ..PLAIN
+    },
+    Architecture {
         name: "ernie4_5-moe",
         names: &[
             ("ffn_gate_inp", "mlp.gate"),
@@ -86,14 +127,39 @@ pub(super) static MIXTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "exaone-moe",
+        names: &[
+            SIGMOID_EXPERTS[0],
+            ("exp_probs_b", "mlp.e_score_correction_bias"),
+            SIGMOID_EXPERTS[2],
+            SIGMOID_EXPERTS[3],
+            SIGMOID_EXPERTS[4],
+        ],
+        experts: PLAIN_EXPERTS,
+        model_type: Some("exaone_moe"),
+        numbers: &[
+            EXPERTS[0],
+            EXPERTS[1],
+            EXPERTS[2],
+            ("expert_shared_count", "num_shared_experts"),
+            LATENT_EXPERTS[4],
+            LATENT_EXPERTS[5],
+            LATENT_EXPERTS[6],
+            LATENT_EXPERTS[7],
+        ],
+        full_every: Some(4),
+        special: Some(special::weighed_experts),
+        ..PLAIN
+    },
+    Architecture {
         name: "glm4moe",
         names: &[
             ("post_attention_norm", "post_attention_layernorm"),
-            ("ffn_gate_inp", "mlp.gate"),
-            ("exp_probs_b", "mlp.gate.e_score_correction_bias"),
-            ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
-            ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
-            ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
+            SIGMOID_EXPERTS[0],
+            SIGMOID_EXPERTS[1],
+            SIGMOID_EXPERTS[2],
+            SIGMOID_EXPERTS[3],
+            SIGMOID_EXPERTS[4],
         ],
         experts: PLAIN_EXPERTS,
         model_type: Some("glm4_moe"),
@@ -139,6 +205,28 @@ pub(super) static MIXTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "hunyuan-moe",
+        names: &[
+            ("attn_q_norm", "self_attn.query_layernorm"),
+            ("attn_k_norm", "self_attn.key_layernorm"),
+            ("ffn_gate_inp", "mlp.gate.wg"),
+            ("ffn_gate_shexp", "mlp.shared_mlp.gate_proj"),
+            ("ffn_up_shexp", "mlp.shared_mlp.up_proj"),
+            ("ffn_down_shexp", "mlp.shared_mlp.down_proj"),
+        ],
+        experts: PLAIN_EXPERTS,
+        model_type: Some("hunyuan_v1_moe"),
+        numbers: &[
+            EXPERTS[0],
+            ("expert_used_count", "moe_topk"),
+            ("expert_shared_feed_forward_length", "intermediate_size"),
+            ("expert_shared_count", "num_shared_expert"),
+        ],
+        switches: &[ATTENTION_BIAS],
+        special: Some(special::width_of_experts),
+        ..PLAIN
+    },
+    Architecture {
         name: "llama4",
         names: &[
             ("ffn_gate", "feed_forward.gate_proj"),
@@ -158,6 +246,15 @@ pub(super) static MIXTURES: &[Architecture] = &[
             "the width of chunks and which layers see everything",
             "8192 and every fourth, as in all published models",
         ),
+        ..PLAIN
+    },
+    Architecture {
+        name: "minimax-m2",
+        names: &[("exp_probs_b", "block_sparse_moe.e_score_correction_bias")],
+        model_type: Some("minimax_m2"),
+        numbers: &LOCAL_EXPERTS,
+        rotary: Rotary::Part,
+        special: Some(special::minimax_m2),
         ..PLAIN
     },
     Architecture {
@@ -212,6 +309,15 @@ const QWEN3_MOE: Architecture = Architecture {
     fixed: &[("norm_topk_prob", Fixed::Flag(true))],
     ..PLAIN
 };
+
+/// Experts chosen by sigmoids, beside a shared one.
+const SIGMOID_EXPERTS: Table = &[
+    ("ffn_gate_inp", "mlp.gate"),
+    ("exp_probs_b", "mlp.gate.e_score_correction_bias"),
+    ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
+    ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
+    ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
+];
 
 const LATENT_EXPERTS: Table = &[
     ("expert_count", "n_routed_experts"),

@@ -8,11 +8,15 @@ use super::{begun, side_by_side};
 /// Sizes of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaRule {
-    /// Number of query and key heads; each serves the same number of consecutive value heads.
+    /// Number of query and key heads; each serves the same number of value heads.
     pub n_key_heads: usize,
     pub d_key: usize,
     pub n_value_heads: usize,
     pub d_value: usize,
+    /// Each channel of a key decays by itself (Kimi Team 2025, arXiv 2510.26692), not all channels of a head together.
+    pub by_channel: bool,
+    /// The value heads of a key head are as far apart as there are key heads, not consecutive.
+    pub is_tiled: bool,
 }
 
 /// Inputs of each token.
@@ -24,7 +28,7 @@ pub struct DeltaTokens<'a> {
     pub k: &'a [f32],
     /// [position, n_value_heads · d_value]
     pub v: &'a [f32],
-    /// Logarithm of the factor that keeps the state. // [position, value head]
+    /// Logarithm of the factor that keeps the state. // [position, value head], by channel [position, value head · d_key]
     pub log_kept: &'a [f32],
     /// Strength of the correction (β). // [position, value head]
     pub strength: &'a [f32],
@@ -41,9 +45,11 @@ pub fn delta_rule(of: DeltaRule, tokens: DeltaTokens<'_>, state: &mut Vec<f32>) 
         d_key,
         n_value_heads,
         d_value,
+        by_channel,
+        is_tiled,
     } = of;
     let state = begun(state, n_value_heads * d_key * d_value); // [value head, d_key, d_value]
-    let n_positions = tokens.log_kept.len() / n_value_heads.max(1);
+    let n_positions = tokens.strength.len() / n_value_heads.max(1);
     let per_key = (n_value_heads / n_key_heads.max(1)).max(1);
     let scale = (d_key as f32).powf(-0.5);
     let heads = state.par_chunks_mut((d_key * d_value).max(1)).enumerate();
@@ -52,15 +58,28 @@ pub fn delta_rule(of: DeltaRule, tokens: DeltaTokens<'_>, state: &mut Vec<f32>) 
             let mut out = vec![0.0; n_positions * d_value];
             let mut correction = vec![0.0; d_value];
             let (mut q, mut k) = (vec![0.0; d_key], vec![0.0; d_key]);
+            let mut kept = vec![0.0; d_key];
+            let key_head = if is_tiled {
+                head_idx % n_key_heads.max(1)
+            } else {
+                head_idx / per_key
+            };
             for (position_idx, to) in out.chunks_mut(d_value.max(1)).enumerate() {
-                let at = (position_idx * n_key_heads + head_idx / per_key) * d_key;
+                let at = (position_idx * n_key_heads + key_head) * d_key;
                 of_length_one(&tokens.q[at..at + d_key], scale, &mut q);
                 of_length_one(&tokens.k[at..at + d_key], 1.0, &mut k);
                 let at = position_idx * n_value_heads + head_idx;
-                let (kept, strength) = (tokens.log_kept[at].exp(), tokens.strength[at]);
+                let strength = tokens.strength[at];
+                if by_channel {
+                    let of_head = &tokens.log_kept[at * d_key..(at + 1) * d_key];
+                    let pairs = kept.iter_mut().zip(of_head);
+                    pairs.for_each(|(kept, log)| *kept = log.exp());
+                } else {
+                    kept.fill(tokens.log_kept[at].exp());
+                }
                 let v = &tokens.v[at * d_value..(at + 1) * d_value];
                 correction.fill(0.0);
-                for (row, k) in state.chunks_mut(d_value.max(1)).zip(&k) {
+                for ((row, k), kept) in state.chunks_mut(d_value.max(1)).zip(&k).zip(&kept) {
                     for (state, said) in row.iter_mut().zip(correction.iter_mut()) {
                         *state *= kept;
                         *said += *state * k;
@@ -102,6 +121,8 @@ mod tests {
             d_key: 2,
             n_value_heads: 1,
             d_value: 1,
+            by_channel: false,
+            is_tiled: false,
         };
         let tokens = DeltaTokens {
             q: &[1.0, 0.0, 0.0, 3.0, 2.0, 0.0],
@@ -118,12 +139,37 @@ mod tests {
     }
 
     #[test]
+    fn a_forgotten_channel_alone_is_not_read() {
+        let of = DeltaRule {
+            n_key_heads: 1,
+            d_key: 2,
+            n_value_heads: 1,
+            d_value: 1,
+            by_channel: true,
+            is_tiled: false,
+        };
+        let tokens = DeltaTokens {
+            q: &[0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0],
+            k: &[1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
+            v: &[5.0, 7.0, 0.0, 0.0],
+            log_kept: &[0.0, 0.0, 0.0, 0.0, -50.0, 0.0, 0.0, 0.0],
+            strength: &[1.0; 4],
+        };
+        let out = delta_rule(of, tokens, &mut Vec::new());
+        let scale = 0.5f32.sqrt();
+        assert!(out[2].abs() < 1e-6, "{out:?}");
+        assert!((out[3] - 7.0 * scale).abs() < 1e-4, "{out:?}");
+    }
+
+    #[test]
     fn a_forgotten_state_is_not_read() {
         let of = DeltaRule {
             n_key_heads: 1,
             d_key: 1,
             n_value_heads: 1,
             d_value: 1,
+            by_channel: false,
+            is_tiled: false,
         };
         let tokens = DeltaTokens {
             q: &[1.0, 1.0],

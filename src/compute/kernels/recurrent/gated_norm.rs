@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::silu;
+use super::{sigmoid, silu};
 
 /// Whether norm or gate is applied first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,10 +11,27 @@ pub enum GateOrder {
     GateFirst,
 }
 
+/// The function of a gate that multiplies a normed row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormGate {
+    Silu,
+    Sigmoid,
+}
+
+impl NormGate {
+    fn of(self, value: f32) -> f32 {
+        match self {
+            Self::Silu => silu(value),
+            Self::Sigmoid => sigmoid(value),
+        }
+    }
+}
+
 /// An RMS norm of groups of channels, and its order with the gate.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedNorm<'a> {
     pub order: GateOrder,
+    pub gate: NormGate,
     /// Number of channels normalised together.
     pub width: usize,
     pub eps: f32,
@@ -23,21 +40,21 @@ pub struct GatedNorm<'a> {
 }
 
 impl GatedNorm<'_> {
-    /// Normalises rows and multiplies them by silu(gate), in place; without a norm it only multiplies.
+    /// Normalises rows and multiplies them by a function of the gate, in place; without a norm it only multiplies by silu(gate).
     /// // rows, gates: [position, channel]
     pub fn apply(norm: Option<Self>, rows: &mut [f32], gates: &[f32], n_channels: usize) {
         let n = n_channels.max(1);
         let pairs = rows.par_chunks_mut(n).zip(gates.par_chunks(n));
         pairs.for_each(|(row, gates)| {
             let Some(norm) = norm else {
-                return gate(row, gates);
+                return gate(row, gates, NormGate::Silu);
             };
             if norm.order == GateOrder::GateFirst {
-                gate(row, gates);
+                gate(row, gates, norm.gate);
             }
             norm.apply_to(row);
             if norm.order == GateOrder::NormFirst {
-                gate(row, gates);
+                gate(row, gates, norm.gate);
             }
         });
     }
@@ -54,9 +71,9 @@ impl GatedNorm<'_> {
     }
 }
 
-fn gate(row: &mut [f32], gates: &[f32]) {
+fn gate(row: &mut [f32], gates: &[f32], function: NormGate) {
     let pairs = row.iter_mut().zip(gates);
-    pairs.for_each(|(v, gate)| *v *= silu(*gate));
+    pairs.for_each(|(v, gate)| *v *= function.of(*gate));
 }
 
 #[cfg(test)]
@@ -67,6 +84,7 @@ mod tests {
     fn a_gate_before_the_norm_is_normalised_away() {
         let norm = |order| GatedNorm {
             order,
+            gate: NormGate::Silu,
             width: 1,
             eps: 0.0,
             gain: &[2.0, 3.0],
@@ -84,6 +102,7 @@ mod tests {
     fn groups_share_a_gain_of_their_width() {
         let norm = GatedNorm {
             order: GateOrder::NormFirst,
+            gate: NormGate::Silu,
             width: 1,
             eps: 0.0,
             gain: &[2.0],

@@ -12,7 +12,7 @@ mod short_convolution;
 mod state_space;
 
 pub use delta_rule::{DeltaRule, DeltaTokens, delta_rule};
-pub use gated_norm::{GateOrder, GatedNorm};
+pub use gated_norm::{GateOrder, GatedNorm, NormGate};
 pub use gated_recurrence::{GatedRecurrence, gated_recurrence};
 pub use lightning::{Lightning, LightningTokens, Within, lightning};
 pub use selective_scan::{ScanTokens, SelectiveScan, selective_scan};
