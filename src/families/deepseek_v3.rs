@@ -1,24 +1,17 @@
 //! DeepSeek V3: queries, keys and values through latent vectors, experts chosen in groups by sigmoids.
 
-use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::error::Result;
-use attnscope_spec::{ModelSpec, RouterScores};
+use attnscope_spec::RouterScores;
 
 use super::Family;
 use super::reading::bias_rule::BiasRule;
 use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, SparseLayers};
-use super::reading::latent::{self, LatentLike};
+use super::reading::latent::LatentLike;
 
-pub const FAMILY: Family = Family::own("deepseek_v3", "DeepseekV3", read);
-
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let like = LatentLike {
-        experts: EXPERTS,
-        interleaves: Some("rope_interleave"),
-        ..LatentLike::PLAIN
-    };
-    latent::read(FAMILY.model_type, checkpoint, reader, like)
-}
+pub const FAMILY: Family = Family::latent("deepseek_v3", "DeepseekV3", || LatentLike {
+    experts: EXPERTS,
+    interleaves: Some("rope_interleave"),
+    ..LatentLike::PLAIN
+});
 
 /// The experts of DeepSeek V3.
 pub(super) const EXPERTS: ExpertsKeys = ExpertsKeys {

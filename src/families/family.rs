@@ -7,6 +7,7 @@ use attnscope_spec::ModelSpec;
 use super::layouts::Keys;
 use super::reading::bart_like::{self, BartLike};
 use super::reading::bert_like::{self, BertLike};
+use super::reading::latent::{self, LatentLike};
 use super::reading::llama_like::{self, Recipe};
 use super::reading::task_rules::TaskRules;
 use super::reading::vit_like::{self, VitLike};
@@ -33,6 +34,8 @@ pub struct Family {
 enum Reading {
     /// The family's own code.
     Own(fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>),
+    /// DeepSeek with these changes.
+    Latent(fn() -> LatentLike),
     /// Llama with these changes.
     Decoder(fn() -> Recipe),
     /// BERT with these changes.
@@ -95,6 +98,14 @@ impl Family {
         Self::new(model_type, architecture, Reading::Decoder(recipe))
     }
 
+    pub(super) const fn latent(
+        model_type: &'static str,
+        architecture: &'static str,
+        like: fn() -> LatentLike,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Latent(like))
+    }
+
     pub(super) const fn encoder(
         model_type: &'static str,
         architecture: &'static str,
@@ -139,6 +150,7 @@ impl Family {
         let name = self.model_type;
         match self.reading {
             Reading::Own(read) => read(checkpoint, reader),
+            Reading::Latent(like) => latent::read(name, checkpoint, reader, like()),
             Reading::Decoder(recipe) => llama_like::read(name, checkpoint, reader, &recipe()),
             Reading::Encoder(like) => bert_like::read(name, checkpoint, reader, like()),
             Reading::Translator(like) => bart_like::read(name, checkpoint, reader, like()),

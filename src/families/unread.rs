@@ -47,8 +47,9 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 49] = [
+const OTHER_PARTS: [&str; 50] = [
     "lang_embeddings",
+    "patch_merge_mlp.",
     "pooler",
     "contact_head",
     "_global.",

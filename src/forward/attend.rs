@@ -15,6 +15,7 @@ use super::difference::{Difference, difference_of};
 use super::emit::offer;
 use super::global_tokens::global_keys;
 use super::hook::{Hook, Hooks};
+use super::indexer::with_picked;
 use super::keys_and_values::KeysAndValues;
 use super::scratch::AttentionScratch;
 
@@ -43,6 +44,7 @@ pub(super) fn attend<O: Ops>(
     }
     let repeats = (!spec.is_cross)
         .then(|| Repeats::of_real(&context.sequence.tokens, context.sequence.real.as_deref()));
+    let visibility = &*with_picked(context, spec, visibility, 0, s)?;
     let shared = context.bucket_values.as_deref();
     let globals = global_keys(context, s, 0)?;
     let run = Run {

@@ -13,6 +13,7 @@ use attnscope_spec::{
 };
 
 use super::difference::{Difference, read_difference};
+use super::indexer::IndexWeights;
 use super::mixer::TokenMixerWeights;
 use super::rounded::round_read;
 use super::weights::{Fused, WeightReader};
@@ -45,6 +46,8 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub difference: Option<Difference>,
     /// Projections of global tokens.
     pub global: Option<GlobalWeights<'a, O>>,
+    /// The indexer's own maps.
+    pub indexer: Option<IndexWeights<'a, O>>,
 }
 
 impl<'a, O: Ops> AttentionWeights<'a, O> {
@@ -110,6 +113,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                 Some(maps) => Some(GlobalWeights::read(shelf, maps)?),
                 None => None,
             },
+            indexer: IndexWeights::read(shelf, spec)?,
         })
     }
 }

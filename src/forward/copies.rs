@@ -9,6 +9,7 @@ use attnscope_compute::ops::Ops;
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::global_tokens::global_keys;
+use super::indexer::with_picked;
 use super::scratch::AttentionScratch;
 
 /// Fills z with Σ p·v of every copy, from queries, keys and values of all copies. Keys of an encoder are stored once, since all
@@ -42,6 +43,7 @@ pub(super) fn attend_copies<O: Ops>(
         let globals = global_keys(context, s, 0)?;
         ops.attend(
             &Run {
+                visibility: &*with_picked(context, spec, visibility, 0, s)?,
                 globals: globals.as_ref(),
                 heads: run.heads.clone(),
                 ..run
@@ -64,6 +66,7 @@ pub(super) fn attend_copies<O: Ops>(
         let globals = global_keys(context, s, copy_idx)?;
         ops.attend(
             &Run {
+                visibility: &*with_picked(context, spec, visibility, copy_idx, s)?,
                 globals: globals.as_ref(),
                 heads: run.heads.clone(),
                 ..run

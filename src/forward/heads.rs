@@ -45,6 +45,9 @@ pub(super) fn run_heads<O: Ops>(
     if let Some(past) = &mut s.past {
         past.join(ops, spec.is_cross, &mut s.k, &mut s.v)?;
         norms = past.join_norms(norms);
+        if of.projections.indexer.is_some() {
+            past.join_index(ops, &mut s.index.k)?;
+        }
     }
     let norms = norms.as_deref();
     tell_norms(norms, hooks)?;

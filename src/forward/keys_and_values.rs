@@ -10,6 +10,8 @@ use super::mixer::MixerMemory;
 pub struct KeysAndValues<O: Ops> {
     k: O::Buffer,
     v: O::Buffer,
+    /// Keys of the indexer, if there is one.
+    index_k: O::Buffer,
     /// State of a mixer other than attention.
     pub(super) mixed: MixerMemory,
     /// Norms of the head outputs of each key's value; empty where unknown. // [head][key]
@@ -25,6 +27,7 @@ impl<O: Ops> Default for KeysAndValues<O> {
         Self {
             k: O::Buffer::default(),
             v: O::Buffer::default(),
+            index_k: O::Buffer::default(),
             mixed: MixerMemory::default(),
             norms: Vec::new(),
             packed: None,
@@ -49,6 +52,12 @@ impl<O: Ops> KeysAndValues<O> {
         }
         self.take_back(k, v);
         Ok(())
+    }
+
+    /// Appends the indexer's keys of new tokens, and leaves all of them in `k`.
+    pub(super) fn join_index(&mut self, ops: &O, k: &mut O::Buffer) -> Result<()> {
+        ops.append(&mut self.index_k, k)?;
+        ops.copy(&self.index_k, k)
     }
 
     /// Appends norms of new tokens, and returns all of them. // [head][key]
@@ -85,17 +94,18 @@ impl<O: Ops> KeysAndValues<O> {
 
     pub(super) fn n_bytes(&self, ops: &O) -> Result<HeldBytes> {
         let n_values = ops.get(&self.k)?.values.len() + ops.get(&self.v)?.values.len();
+        let n_index = ops.get(&self.index_k)?.values.len();
         let n_norms: usize = self.norms.iter().map(Vec::len).sum();
         let packed = self.packed.as_ref().filter(|packed| !packed.is_empty());
         Ok(HeldBytes {
-            values: (n_values + self.mixed.n_values() + n_norms) * size_of::<f32>(),
+            values: (n_values + n_index + self.mixed.n_values() + n_norms) * size_of::<f32>(),
             packed: packed.map_or(0, |_| n_values * size_of::<f32>()),
         })
     }
 
     /// Keeps only the first `n` tokens.
     pub(super) fn shorten(&mut self, ops: &O, n: usize) -> Result<()> {
-        for buffer in [&mut self.k, &mut self.v] {
+        for buffer in [&mut self.k, &mut self.v, &mut self.index_k] {
             let host = ops.get(buffer)?;
             let (width, n_values) = (host.width, n * host.width);
             if n_values < host.values.len() {

@@ -21,6 +21,7 @@ mod grouped;
 mod head_order;
 mod heads;
 mod hook;
+mod indexer;
 mod keys_and_values;
 mod kv_cache;
 mod layer;

@@ -12,6 +12,7 @@ use super::emit::emit;
 use super::gates::open_gates;
 use super::global_tokens::project_globals;
 use super::hook::{Hook, Hooks};
+use super::indexer::{finish_index, index_keys, index_queries};
 use super::kv_cache::{store_keys, store_latents, store_values};
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
@@ -28,6 +29,7 @@ pub(super) fn project<O: Ops>(
 ) -> Result<()> {
     project_only(context, attention, spec, weights, resid, s)?;
     project_globals(context, attention, weights, resid, s)?;
+    finish_index(context, spec, weights.indexer.as_ref(), s)?;
     let ops = context.ops;
     let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
     if !spec.norms_after_rope {
@@ -105,6 +107,15 @@ pub(super) fn project_only<O: Ops>(
         let keys = [&mut s.k, &mut s.v];
         reuse_keys(ops, (attention, spec), (&s.q, &s.kept), keys)?;
     }
+    let indexer = weights.indexer.as_ref();
+    index_keys(context, indexer, attn_in, &mut s.index)?;
+    if weights
+        .latent
+        .as_ref()
+        .is_none_or(|latent| latent.q.is_none())
+    {
+        index_queries(context, indexer, attn_in, &mut s.index)?;
+    }
     match (&weights.latent, &weights.k, &weights.v) {
         (None, _, _) if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
         (None, Some(k), Some(v)) => {
@@ -118,6 +129,7 @@ pub(super) fn project_only<O: Ops>(
                     ops.linear(attn_in, down, &mut s.latent, context.pace)?; // [position, d_latent]
                     ops.norm(&s.latent, norm, &mut s.normed_latent)?;
                     ops.linear(&s.normed_latent, &weights.q, &mut s.q, context.pace)?;
+                    index_queries(context, indexer, &s.normed_latent, &mut s.index)?;
                 }
                 None => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
             }

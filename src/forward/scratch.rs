@@ -2,6 +2,7 @@
 
 use attnscope_compute::ops::Ops;
 
+use super::indexer::IndexBuffers;
 use super::keys_and_values::KeysAndValues;
 
 /// Keys and values that global tokens attend to.
@@ -26,6 +27,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) out: O::Buffer,
     /// Factor of z, in gated attention. // [position, n_heads · d_value]
     pub(super) gate: O::Buffer,
+    /// Queries, keys and weights of the indexer that picks keys.
+    pub(super) index: IndexBuffers<O>,
     /// Keys and values kept in the rows for later layers. // [position, n_kept]
     pub(super) kept: Vec<f32>,
     /// Keys and values of global tokens.
@@ -69,6 +72,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             shared_key: buffer(),
             out: buffer(),
             gate: buffer(),
+            index: IndexBuffers::default(),
             kept: Vec::new(),
             global: None,
             past: None,

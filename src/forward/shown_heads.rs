@@ -17,6 +17,7 @@ use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::global_tokens::{global_keys, measure_globals, tell_globals};
 use super::hook::{Hook, Hooks, NoHooks};
+use super::indexer::with_picked;
 use super::project::project;
 use super::rows::read_of;
 use super::scratch::AttentionScratch;
@@ -54,6 +55,7 @@ pub fn attend_heads<O: Ops>(
         &mut NoHooks,
     )?;
     let visibility = context.visibility(attention);
+    let visibility = with_picked(context, attention, &visibility, 0, &s)?.into_owned();
     // Norms of values cost another matrix product, so they are computed only on request.
     let norms = if hooks.wants(Hook::ValueNorms) {
         let o = context.shelf().linear(&projections.o)?;

@@ -20,6 +20,13 @@ const OF_WINDOW: &str = "look at which layers have a window, how wide it is, and
 const OF_CONTEXT: &str = "look at rope_scaling (type, factor, original context) in config.json: it is what carries positions beyond \
                           that length";
 
+/// Advice for a number of picked keys beyond which the loss rises.
+const OF_PICKED: &str = "look at the indexer: its weights, its norm, its rotary pairs and index_topk; --what-if top_k_keys=all shows \
+                         what the keys that it leaves out are worth, and top_k_recall how much of attention they hold";
+
+/// Names the boundary of sparse attention.
+const PICKED: &str = "picked keys";
+
 /// The boundaries of a model below its context, the nearest first.
 pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
     let blocks = spec.main_stack().blocks();
@@ -41,7 +48,8 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
                 RopeScaling::Long { original_n_ctx, .. } => Some(*original_n_ctx),
             });
         let context = context.map(|n_tokens| (n_tokens, "context"));
-        for boundary in window.into_iter().chain(context) {
+        let picked = attention.top_keys.map(|top| (top.n, PICKED));
+        for boundary in window.into_iter().chain(context).chain(picked) {
             *found.entry(boundary).or_default() += 1;
         }
     }
@@ -53,6 +61,11 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
     let named = found.map(|((n_tokens, kind), n)| {
         let what = match kind {
             "context" => format!("the {n_tokens} positions before rotary scaling"),
+            PICKED => format!(
+                "the {} that a query keeps in {n} of {}",
+                counted(n_tokens, "key"),
+                counted(n_layers, "layer")
+            ),
             kind => format!(
                 "the {kind} of {} in {n} of {}",
                 counted(n_tokens, "key"),
@@ -62,10 +75,10 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
         Boundary {
             what,
             n_tokens,
-            advice: if kind == "context" {
-                OF_CONTEXT
-            } else {
-                OF_WINDOW
+            advice: match kind {
+                "context" => OF_CONTEXT,
+                PICKED => OF_PICKED,
+                _ => OF_WINDOW,
             },
         }
     });

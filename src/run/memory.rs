@@ -51,6 +51,13 @@ impl MemoryNeed {
         let of_recurrences = recurrences().map(|network| outputs(&network.linears()));
         let width = of_blocks.chain(of_recurrences).max();
         let row_blocks = n_threads * BLOCK_MATRICES * BLOCK_ROWS * n_longest;
+        // One bit per pair of tokens, in attention that sees only picked keys.
+        let picks = |block: &BlockSpec| block.attention().is_some_and(|of| of.top_keys.is_some());
+        let n_bits = if blocks().any(picks) {
+            n_longest * n_longest
+        } else {
+            0
+        };
         let rows = spec.stacks.iter().map(|stack| spec.d_input(stack));
         let d_row = rows.max().unwrap_or(0).max(spec.d_model);
         let values = n_longest * width.unwrap_or(0) + n_all * d_row + row_blocks;
@@ -69,7 +76,7 @@ impl MemoryNeed {
         };
         Self {
             weights: weights.unwrap_or(0),
-            working: values * VALUE + all_rows.div_ceil(n_layers) + LOGIT_BYTES,
+            working: values * VALUE + n_bits / 8 + all_rows.div_ceil(n_layers) + LOGIT_BYTES,
             kept,
         }
     }

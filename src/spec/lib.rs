@@ -11,6 +11,7 @@ mod feed_forward;
 mod global_maps;
 mod grids;
 mod head;
+mod indexer;
 mod labels;
 pub mod mixers;
 mod model;
@@ -42,6 +43,7 @@ pub use feed_forward::{
 };
 pub use global_maps::GlobalMaps;
 pub use head::{HeadSpec, TransformSpec};
+pub use indexer::{IndexMaps, IndexSource, IndexerSpec};
 pub use labels::{LabelKind, Labels, Pooled};
 pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};

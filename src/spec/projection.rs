@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
+use super::indexer::IndexerSpec;
 use super::projected::{LatentSpec, RelativeSource};
 use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
@@ -57,6 +58,8 @@ pub struct ProjectionSpec {
     pub shared: Option<Box<KvSharing>>,
     /// Linear maps of global tokens, which attend to all other tokens.
     pub global: Option<Box<GlobalMaps>>,
+    /// Scores keys for sparse attention.
+    pub indexer: Option<Box<IndexerSpec>>,
 }
 
 impl ProjectionSpec {
@@ -80,6 +83,7 @@ impl ProjectionSpec {
             difference: None,
             shared: None,
             global: None,
+            indexer: None,
         }
     }
 

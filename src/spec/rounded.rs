@@ -7,6 +7,7 @@ use attnscope_compute::kernels::NumberFormat;
 use super::block::{BlockSpec, Mixer};
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::head::HeadSpec;
+use super::indexer::IndexSource;
 use super::projection::ProjectionSpec;
 use super::source::{LinearSource, NormSource};
 use super::stack::StackSpec;
@@ -81,6 +82,11 @@ impl WeightFormat {
                     .flatten(),
             );
             self.norms(&mut relative.norm);
+        }
+        let source = spec.indexer.as_mut().map(|indexer| &mut indexer.source);
+        if let Some(IndexSource::Own { maps, .. }) = source {
+            self.maps(maps.linears_mut());
+            self.norms(maps.norms_mut());
         }
         if let Some(global) = &mut spec.global {
             self.maps([&mut global.q, &mut global.k, &mut global.v]);

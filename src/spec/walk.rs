@@ -7,8 +7,8 @@ use attnscope_compute::attention::AttentionSpec;
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, NormSource,
-    Place, PositionTable, ProjectionSpec, Stack, StackSpec, TableSource, TokenMixer,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, IndexSource, LinearSource, MlpSpec, ModelSpec,
+    NormSource, Place, PositionTable, ProjectionSpec, Stack, StackSpec, TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -421,6 +421,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             }
         };
         self.latent(name, maps);
+        self.indexer(name, maps);
         let of_q = whole(&maps.q, q, Division::Rotating);
         self.divided(format_args!("{name}.q"), &maps.q, of_q);
         // Shared keys and values belong to the earlier layer that computes them.
@@ -475,6 +476,26 @@ impl<'v, 'a> Walk<'v, 'a> {
         let norm = Some(&latent.kv_norm);
         self.norm(format_args!("{name}.kv_latent_norm"), norm, None);
         self.linear(format_args!("{name}.shared_key"), &latent.shared_key);
+    }
+
+    /// The maps that score keys for sparse attention.
+    fn indexer(&mut self, name: &str, maps: &'a ProjectionSpec) {
+        let source = maps.indexer.as_ref().map(|indexer| &indexer.source);
+        let Some(IndexSource::Own { maps, .. }) = source else {
+            return;
+        };
+        self.linear(format_args!("{name}.index_q"), &maps.q);
+        self.linear(format_args!("{name}.index_k"), &maps.k);
+        if let Some(weights) = &maps.weights {
+            self.linear(format_args!("{name}.index_weights"), weights);
+        }
+        for (what, norm) in [("q", &maps.q_norm), ("k", &maps.k_norm)] {
+            self.norm(
+                format_args!("{name}.index_{what}_norm"),
+                norm.as_ref(),
+                None,
+            );
+        }
     }
 
     /// Stored tables of what position adds to scores.

@@ -145,6 +145,7 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
     give(own(&|own| !own.mask.causal), "patterns to both sides");
     give(own(&|own| own.mask.window.is_some()), "windows");
     give(own(&|own| own.rope.is_some()), "rotary positions");
+    give(own(&|own| own.top_keys.is_some()), "picked keys");
     give(own(&|own| matches!(own.bias, Bias::Alibi(_))), "ALiBi");
     give(
         own(&|own| matches!(own.bias, Bias::Buckets(_))),

@@ -179,7 +179,16 @@ fn every_family_goes_on_from_what_it_has_read() {
 /// What an engine changes of its cache holds for each token on its own.
 #[test]
 fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
-    const CHOSEN: [&str; 5] = ["llama", "gpt2", "gemma2_b", "deepseek_v3", "t5_v11"];
+    const CHOSEN: [&str; 8] = [
+        "llama",
+        "gpt2",
+        "gemma2_b",
+        "deepseek_v3",
+        "deepseek_v32",
+        "glm_moe_dsa",
+        "minimax_m3_vl_text",
+        "t5_v11",
+    ];
     let is_chosen = |case: &PathBuf| CHOSEN.iter().any(|name| case.ends_with(name));
     let words = [
         "kv=int8",
@@ -200,8 +209,11 @@ fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
 
 #[test]
 fn an_edited_end_reads_only_what_is_new() {
-    const CHOSEN: [&str; 11] = [
+    const CHOSEN: [&str; 14] = [
         "llama",
+        "deepseek_v32",
+        "glm_moe_dsa",
+        "minimax_m3_vl_text",
         "gpt2_b",
         "t5",
         "lfm2",

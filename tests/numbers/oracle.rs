@@ -68,6 +68,10 @@ fn heads_run_alone_as_among_others() {
         ("gemma4_text_c", usize::MAX),
         ("gemma4_text_c", 0),
         ("longformer_c", usize::MAX),
+        ("deepseek_v32", 0),
+        ("glm_moe_dsa", usize::MAX),
+        ("glm_moe_dsa", 0),
+        ("minimax_m3_vl_text", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");

@@ -1,8 +1,8 @@
 //! One head in row blocks against the same head in f64: scores, pattern, output and every figure of every row.
 
 use attnscope_compute::attention::{
-    Alibi, AttentionSpec, Bias, HeadBias, HeadRows, NoVisible, Relative, RelativeTables, Scale,
-    SoftmaxAxis, Streaming, Visibility, Window,
+    Alibi, AttentionSpec, Bias, HeadBias, HeadRows, KeyRank, NoVisible, Relative, RelativeTables,
+    Scale, SoftmaxAxis, Streaming, TopKeys, Visibility, Window,
 };
 use proptest::prelude::*;
 use testing::effort::tries;
@@ -127,7 +127,10 @@ fn rows_of_the_largest_scores_agree_and_ties_go_to_the_lower_index() {
         (77, 6, true, SoftmaxAxis::Queries),
     ] {
         let spec = AttentionSpec {
-            top_keys: Some(k),
+            top_keys: Some(TopKeys {
+                n: k,
+                by: KeyRank::Scores,
+            }),
             softmax_axis: axis,
             scale: Scale::Factor(0.25),
             d_value: 5,

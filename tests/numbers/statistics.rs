@@ -1,17 +1,11 @@
 //! Every registered statistic, computed again in f64 from whole matrices of real runs, by its definition.
 
-use std::collections::BTreeMap;
-
-use attnscope_checkpoint::Checkpoint;
-use attnscope_checks::stats::{LayerReport, Stat};
+use attnscope_checks::stats::Stat;
 use attnscope_compute::attention::Window;
-use attnscope_compute::ops::Cpu;
-use attnscope_forward::{Input, Sequence};
-use attnscope_run::{Layers, Options, Tap};
-use attnscope_spec::{Model, Stack};
-use testing::oracle_tap::Collected;
+use attnscope_spec::Stack;
 
 use super::plain_math::{assert_near, dot, largest, mean, norm, variance};
+use super::whole_run::Whole;
 
 /// What decides how heads' values become a layer's.
 #[derive(Debug, Clone, Copy)]
@@ -21,69 +15,13 @@ enum Gathered {
     Min,
 }
 
-/// One real run, whole.
-struct Whole {
-    model: Model,
-    tokens: Vec<u32>,
-    tokens_real: Vec<bool>,
-    /// By trace name.
-    tensors: BTreeMap<String, Vec<f32>>,
-    layers: Vec<LayerReport>,
-}
-
-impl Whole {
-    fn run(family: &str, n: usize, real: Option<Vec<bool>>) -> Self {
-        let directory = testing::root()
-            .join("fixtures/oracle")
-            .join(family)
-            .join("model");
-        let model = attnscope_families::read(Checkpoint::open(&directory).expect("opens"))
-            .expect("is understood");
-        let sequence = Sequence {
-            picture: None,
-            tokens: (0..n).map(|i| ((i * i * 7 + 3 * i) % 23) as u32).collect(),
-            positions: (0..n).collect(),
-            real: real.clone(),
-            ..Sequence::default()
-        };
-        let mut collected = Collected::default();
-        let tap: Option<&mut dyn Tap> = Some(&mut collected);
-        let options = Options {
-            keep_bytes: None,
-            predicts: false,
-        };
-        let mut keep = Layers::default();
-        let input = Input {
-            source: None,
-            sequence,
-        };
-        attnscope_run::run(&Cpu, &model, &input, options, &mut keep, tap, &|| false).expect("runs");
-        Self {
-            model,
-            tokens: input.sequence.tokens.clone(),
-            tokens_real: real.unwrap_or(vec![true; n]),
-            tensors: collected.finish(),
-            layers: keep.0,
-        }
-    }
-
-    /// A tensor as rows of f64.
-    fn rows(&self, name: &str, width: usize) -> Vec<Vec<f64>> {
-        let values = &self.tensors[name];
-        let wide = |row: &[f32]| row.iter().map(|v| f64::from(*v)).collect();
-        values.chunks(width).map(wide).collect()
-    }
-
-    fn d_model(&self) -> usize {
-        self.model.spec.d_model
-    }
-}
-
 /// One head as whole matrices.
 struct Head {
     tokens: Vec<u32>,
     /// Of real queries: which, and the keys each sees.
     queries: Vec<(usize, Vec<usize>)>,
+    /// The keys that each real query would see if none were dropped.
+    all_keys: Vec<(usize, Vec<usize>)>,
     real: Vec<bool>,
     /// [query, key]
     scores: Vec<Vec<f64>>,
@@ -159,13 +97,25 @@ impl Head {
                 .collect()
         };
         let real_queries = (0..n).filter(|i| whole.tokens_real[*i]);
+        let all_keys: Vec<(usize, Vec<usize>)> = real_queries
+            .map(|i| (i, (0..n).filter(|j| sees(i, *j)).collect()))
+            .collect();
+        let scores = matrix("scores");
+        // Which keys are kept is compared with transformers, in the oracle.
+        let mut queries = all_keys.clone();
+        if let Some(top) = spec.top_keys {
+            for (i, keys) in &mut queries {
+                let n_all = keys.len();
+                keys.retain(|j| scores[*i][*j] != f64::NEG_INFINITY);
+                assert_eq!(keys.len(), top.n.min(n_all), "query {i}");
+            }
+        }
         let head = Self {
             tokens: whole.tokens.clone(),
-            queries: real_queries
-                .map(|i| (i, (0..n).filter(|j| sees(i, *j)).collect()))
-                .collect(),
+            queries,
+            all_keys,
             real: whole.tokens_real.clone(),
-            scores: matrix("scores"),
+            scores,
             pattern: matrix("pattern"),
             q: of_head("rot_q", spec.n_heads, head_idx, d_head),
             k: of_head("rot_k", spec.n_kv_heads, kv_head_idx, d_head),
@@ -271,6 +221,17 @@ impl Head {
                     sink.exp() / (sink.exp() + of_keys)
                 })),
             },
+            "top_k_recall" => {
+                let pairs = self.queries.iter().zip(&self.all_keys);
+                let rows = pairs.filter(|((_, kept), (_, all))| kept.len() < all.len());
+                let sum = |i: usize, keys: &[usize]| -> f64 {
+                    keys.iter().map(|j| self.raw(i, *j).exp()).sum()
+                };
+                mean_of(
+                    rows.map(|((i, kept), (_, all))| sum(*i, kept) / sum(*i, all))
+                        .collect(),
+                )
+            }
             "max_probability" => {
                 mean_of(self.rows(2, |i, keys| largest(keys.iter().map(|j| p(i, *j)))))
             }
@@ -419,8 +380,18 @@ fn of_residual(whole: &Whole, layer_idx: usize, id: &str) -> Option<f64> {
 }
 
 /// Compares every statistic of every head and layer of a run.
-fn compare(family: &str, n: usize, real: Option<Vec<bool>>) -> Whole {
-    let whole = Whole::run(family, n, real);
+pub fn compare(family: &str, n: usize, real: Option<Vec<bool>>) -> Whole {
+    compare_with(family, None, n, real)
+}
+
+/// As `compare`, with a what-if.
+pub fn compare_with(
+    family: &str,
+    what_if: Option<&str>,
+    n: usize,
+    real: Option<Vec<bool>>,
+) -> Whole {
+    let whole = Whole::run(family, what_if, n, real);
     assert_eq!(whole.layers.len(), whole.model.spec.n_layers(Stack::Only));
     for (layer_idx, layer) in whole.layers.iter().enumerate() {
         let n_heads = whole.model.spec.n_heads(Stack::Only, layer_idx);
@@ -498,7 +469,7 @@ fn padding_counts_nowhere() {
 
 #[test]
 fn a_single_token_has_the_statistics_that_one_key_allows() {
-    let whole = Whole::run("gpt2", 1, None);
+    let whole = Whole::run("gpt2", None, 1, None);
     let head = &whole.layers[0].heads[0].stats;
     for stat in [
         Stat::EntropyRelative,

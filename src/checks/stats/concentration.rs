@@ -73,6 +73,23 @@ pub static EMPTY_ROWS: Statistic = Statistic {
     ),
 };
 
+pub static TOP_K_RECALL: Statistic = Statistic {
+    id: "top_k_recall",
+    title: "top-k recall",
+    unit: "",
+    span: Span::Share,
+    low: "attention loses what it looked for",
+    high: "the kept keys hold all of full attention",
+    definition: "mean over queries that see more keys than sparse attention keeps of the share of full attention's probability, a softmax over all visible keys, that lies on the kept keys; absent where every visible key is kept",
+    source: "recall of the keys that an indexer picks, DeepSeek-AI 2025, DeepSeek-V3.2, arXiv 2512.02556",
+    compute: Compute::Head(top_k_recall, Gather::Mean),
+};
+
+fn top_k_recall(head: &HeadEvidence<'_>) -> f64 {
+    let rows = head.rows_seeing(1).filter(|row| !row.recall.is_nan());
+    row_mean(rows, |row| f64::from(row.recall))
+}
+
 pub static SINK_MASS: Statistic = Statistic {
     id: "sink_mass",
     title: "learned sink",

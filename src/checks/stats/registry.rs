@@ -41,6 +41,7 @@ registry! {
     LaterMass => position::LATER_MASS,
     PadMass => position::PAD_MASS,
     DocumentMass => position::DOCUMENT_MASS,
+    TopKRecall => concentration::TOP_K_RECALL,
     ScoreMean => scores::MEAN,
     ScoreStd => scores::STD,
     ScoreMin => scores::MIN,

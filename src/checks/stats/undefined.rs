@@ -118,6 +118,12 @@ impl<'a> Evidence<'a> {
                 Some("no other document is known")
             }
             Stat::SinkMass if !self.layer.has_sinks => Some("the layer has no learned sink"),
+            Stat::TopKRecall if self.layer.spec.top_keys.is_none() => {
+                Some("attention sees all visible keys")
+            }
+            Stat::TopKRecall => self
+                .unmarked(|row| row.recall)
+                .then_some("no query sees more keys than it keeps"),
             Stat::PreviousMass
             | Stat::DiagonalMass
             | Stat::MeanDistance

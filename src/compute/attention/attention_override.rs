@@ -1,5 +1,5 @@
 //! Attention variants that no checkpoint declares, for weights trained with a bug. Computes whole score matrices, so texts must
-//! be short.
+//! be short. An attention whose keys an indexer picks is not run here.
 
 use rayon::prelude::*;
 
@@ -8,7 +8,7 @@ use super::head_bias::HeadBias;
 use super::row::HeadMath;
 use super::run::Run;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
-use super::top_keys::keep_largest;
+use super::top_keys::{KeyRank, TopKeys, keep_largest};
 use crate::kernels::simd::{Level, softmax_assign};
 use crate::kernels::sum_of_squares;
 
@@ -255,15 +255,19 @@ fn scores(
     cells
 }
 
-/// Hides all but the `k` largest scores of each row. // cells: [query, key]
-fn drop_small(k: Option<usize>, n_keys: usize, cells: &mut [f32]) {
-    let Some(k) = k else {
+/// Hides all but the largest scores of each row, if only these are kept. // cells: [query, key]
+fn drop_small(top: Option<TopKeys>, n_keys: usize, cells: &mut [f32]) {
+    let Some(TopKeys {
+        n,
+        by: KeyRank::Scores,
+    }) = top
+    else {
         return;
     };
     for row in cells.chunks_mut(n_keys.max(1)) {
         let mut kept: Vec<(f32, usize)> = row.iter().copied().zip(0..).collect();
         kept.retain(|(score, _)| *score != f32::NEG_INFINITY);
-        keep_largest(&mut kept, k);
+        keep_largest(&mut kept, n);
         row.fill(f32::NEG_INFINITY);
         kept.iter()
             .for_each(|(score, key_idx)| row[*key_idx] = *score);

@@ -1,7 +1,9 @@
 //! Which keys each query sees: the declared mask together with padding.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::picked_keys::PickedKeys;
 use super::spec::Mask;
 
 /// Tokens that see all others and are seen by all others.
@@ -25,6 +27,7 @@ pub struct Visibility {
     ranges: Option<Vec<Range<usize>>>,
     global: Option<GlobalTokens>,
     first_query: usize,
+    picked: Option<Arc<PickedKeys>>,
 }
 
 impl Visibility {
@@ -41,6 +44,7 @@ impl Visibility {
             ranges: None,
             global: None,
             first_query: 0,
+            picked: None,
         }
     }
 
@@ -61,6 +65,7 @@ impl Visibility {
             ranges: None,
             global: None,
             first_query: 0,
+            picked: None,
         }
     }
 
@@ -126,6 +131,20 @@ impl Visibility {
             first_query: first_query.min(self.n_queries),
             ..self
         }
+    }
+
+    /// Adds the keys that an indexer picked among the visible ones.
+    #[must_use]
+    pub fn with_picked(self, picked: Option<PickedKeys>) -> Self {
+        Self {
+            picked: picked.map(Arc::new),
+            ..self
+        }
+    }
+
+    /// The keys that an indexer picked among the visible ones; all other methods ignore them.
+    pub fn picked(&self) -> Option<&PickedKeys> {
+        self.picked.as_deref()
     }
 
     /// The first query that runs.

@@ -5,7 +5,7 @@ use super::mask::Visibility;
 use super::scale::Scale;
 use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
-use super::top_keys::keep_largest;
+use super::top_keys::{KeyRank, keep_largest};
 use crate::kernels::simd::{LEAST_SHARED, unit_of};
 
 /// Data shared by all rows of one head.
@@ -80,20 +80,41 @@ impl HeadMath<'_> {
         }
     }
 
-    /// One flag per key: whether it is among those with the largest scores, if only these are kept.
-    fn kept_keys(&self, query_idx: usize, products: &[f32]) -> Option<Vec<bool>> {
-        let k = self.spec.top_keys?;
+    /// One flag per key: whether a row of sparse attention keeps it; and the row's [recall](RowSummary::recall).
+    fn kept_keys(&self, query_idx: usize, products: &[f32]) -> Option<(Vec<bool>, f32)> {
+        let top = self.spec.top_keys?;
         let scale = self.scale(query_idx);
         let score = |key_idx: usize| self.score(query_idx, key_idx, products[key_idx] * scale);
         let keys = self.visibility.range(query_idx);
         let visible = keys.filter(|key_idx| self.visibility.is_seen(query_idx, *key_idx));
-        let mut candidates = visible.map(|key_idx| (score(key_idx), key_idx)).collect();
-        keep_largest(&mut candidates, k);
+        let all: Vec<(f32, usize)> = visible.map(|key_idx| (score(key_idx), key_idx)).collect();
+        let mut candidates = all.clone();
+        match (top.by, self.visibility.picked()) {
+            (KeyRank::Scores, _) => keep_largest(&mut candidates, top.n),
+            (KeyRank::Indexer(_), Some(picked)) => {
+                candidates.retain(|(_, key_idx)| picked.has(self.head_idx, query_idx, *key_idx));
+            }
+            (KeyRank::Indexer(_), None) => {}
+        }
         let mut kept = vec![false; products.len()];
-        candidates
+        for (_, key_idx) in &candidates {
+            kept[*key_idx] = true;
+        }
+        let max = all
             .iter()
-            .for_each(|(_, key_idx)| kept[*key_idx] = true);
-        Some(kept)
+            .map(|(s, _)| *s)
+            .fold(f32::NEG_INFINITY, f32::max);
+        let sum = |keys: &[(f32, usize)]| -> f64 {
+            let weights = keys.iter().map(|(s, _)| f64::from(*s - max).exp());
+            weights.sum()
+        };
+        let is_over_keys = self.spec.softmax_axis == SoftmaxAxis::Keys;
+        let recall = if candidates.len() < all.len() && is_over_keys {
+            (sum(&candidates) / sum(&all)) as f32
+        } else {
+            f32::NAN
+        };
+        Some((kept, recall))
     }
 
     /// Whether positions equal indices.
@@ -187,11 +208,12 @@ pub fn finish_row(
     let range = head.visibility.range(query_idx);
     let kept = head.kept_keys(query_idx, products);
     let is_visible = |key_idx: usize| {
-        let is_kept = kept.as_ref().is_none_or(|kept| kept[key_idx]);
+        let is_kept = kept.as_ref().is_none_or(|(kept, _)| kept[key_idx]);
         is_kept && head.visibility.is_seen(query_idx, key_idx)
     };
     let mut summary = RowSummary {
         q_norm,
+        recall: kept.as_ref().map_or(f32::NAN, |(_, recall)| *recall),
         ..RowSummary::empty(head.visibility.is_real_query(query_idx))
     };
 

@@ -7,6 +7,7 @@ use super::globals::Globals;
 use super::kv_format::KvFormat;
 use super::rope::RopeSpec;
 use super::scale::Scale;
+use super::top_keys::TopKeys;
 use super::window::{Streaming, Window};
 
 /// The axis over which scores are normalised. `Queries` is a common bug: columns sum to 1, and the future leaks.
@@ -140,8 +141,8 @@ pub struct AttentionSpec {
     pub globals: Option<Globals>,
     /// Rounds keys and values as a KV cache does that stores them in this format. Set by what-ifs only.
     pub cache: Option<KvFormat>,
-    /// Keeps only this many keys per query and head, those with the largest scores. Set by what-ifs only.
-    pub top_keys: Option<usize>,
+    /// Sparse attention: keeps only some keys per query, those that rank highest.
+    pub top_keys: Option<TopKeys>,
 }
 
 impl AttentionSpec {

@@ -179,7 +179,9 @@ impl HeadPlan<'_> {
         let row = &mut s.scores[at..at + width];
         let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
         let visible = self.visible(query_idx, &mut s.seen);
-        let (scores, visible) = self.scored(row, query_idx, (bias, visible), &mut s.top);
+        let scored = self.scored(row, query_idx, (bias, visible), &mut s.top);
+        let (scores, visible) = (scored.sums, scored.visible);
+        summary.recall = scored.recall;
         let is_finite = scores.sum.is_finite() && scores.raw_sum.is_finite();
         if scores.n == 0 {
             row[keys.clone()].fill(0.0);

@@ -40,6 +40,9 @@ pub struct RowSummary {
     pub entropy: f32,
     /// Σ p: 1 for a softmax over keys, less with a learned sink, any value for a softmax over queries.
     pub mass: f32,
+    /// Sparse attention: the share of the probability that full attention would give to all visible keys, on those that are
+    /// kept. Then all other fields are those of the kept keys. NaN if no key is dropped, and for a softmax over queries.
+    pub recall: f32,
     /// Largest and second largest probability.
     pub top1: f32,
     pub top2: f32,
@@ -90,6 +93,7 @@ impl RowSummary {
             log_sum_exp: f32::NEG_INFINITY,
             entropy: f32::NAN,
             mass: 0.0,
+            recall: f32::NAN,
             top1: f32::NAN,
             top2: f32::NAN,
             sum_p2: f32::NAN,

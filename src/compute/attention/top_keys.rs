@@ -1,6 +1,51 @@
-//! Sparse attention: of each query's keys, only those with the largest scores are kept.
+//! Sparse attention: each query keeps only some of its keys, those that rank highest.
 
 use std::cmp::Ordering;
+use std::fmt;
+
+/// How many keys a query keeps, and what ranks them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopKeys {
+    pub n: usize,
+    pub by: KeyRank,
+}
+
+/// What ranks the keys of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyRank {
+    /// The scores of the head itself. Set by what-ifs only.
+    Scores,
+    /// The scores of an indexer, which a model learns beside its attention. They rank whole blocks of keys.
+    Indexer(KeyBlocks),
+}
+
+/// Blocks of consecutive keys that are kept or hidden as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyBlocks {
+    /// Keys of a block. The number of keys that a query keeps is rounded up to whole blocks.
+    pub size: usize,
+    /// Blocks up to the query's own that rank before all others.
+    pub n_local: usize,
+}
+
+impl KeyBlocks {
+    /// Every key is ranked alone.
+    pub const SINGLE: Self = Self {
+        size: 1,
+        n_local: 0,
+    };
+}
+
+impl fmt::Display for TopKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.n)?;
+        match self.by {
+            KeyRank::Scores => Ok(()),
+            KeyRank::Indexer(KeyBlocks { size: 1, .. }) => f.write_str(" by indexer"),
+            KeyRank::Indexer(blocks) => write!(f, " by indexer, in blocks of {}", blocks.size),
+        }
+    }
+}
 
 /// Leaves the `k` candidates with the largest scores, in any order. Of equal scores, the key with the lower index is kept. A NaN
 /// counts as larger than every number, so that it stays visible.

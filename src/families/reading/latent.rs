@@ -4,11 +4,12 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, RopeSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec, Part,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec,
+    Part, ProjectionSpec, RowSpec, StackSpec, TableSource,
 };
 
 use super::experts::{ExpertsKeys, USUAL, gated};
+use super::indexer::{IndexerKeys, Indexers};
 use super::rope::{RopeRule, rope, score_sharpening};
 use super::{activation, linear, must_be_off, note_attention, prefix, rms_norm, tied_head};
 
@@ -29,6 +30,8 @@ pub struct LatentLike {
     pub is_unrotated: bool,
     /// Whether rescaled rotary frequencies also change the scale of scores.
     pub sharpens: bool,
+    /// Sparse attention: attention sees only the keys that an indexer picks.
+    pub indexer: Option<IndexerKeys>,
     /// Epsilon of the norms of a block, if the configuration states none.
     pub eps: f64,
     /// Whether the unembedding is the embedding, if the configuration does not say.
@@ -43,6 +46,7 @@ impl LatentLike {
         is_by_halves: false,
         is_unrotated: false,
         sharpens: true,
+        indexer: None,
         eps: 1e-6,
         is_tied: false,
     };
@@ -109,8 +113,16 @@ pub fn read(
     } else {
         1.0
     };
+    let sizes = (n_layers, d_model, d_latent_q);
+    let indexers = like
+        .indexer
+        .zip(rotary.as_ref())
+        .map(|(keys, rotary)| Indexers::read(reader, keys, sizes, rotary));
+    let indexers = indexers.transpose()?;
+    let n_kept = indexers.as_ref().map_or(0, |indexers| indexers.n_kept);
     let attention = AttentionSpec {
         d_value,
+        top_keys: indexers.as_ref().map(|indexers| indexers.top),
         rope: rotary.map(|rotary| RopeSpec {
             first: d_own,
             ..rotary
@@ -187,6 +199,9 @@ pub fn read(
                 kv_norm: norm("kv_a_layernorm", d_latent, LATENT_EPS),
                 shared_key: down_part(d_latent, d_shared),
             })),
+            indexer: indexers
+                .as_ref()
+                .map(|indexers| indexers.of_layer(tensors, layer_idx, &attn)),
             ..ProjectionSpec::plain(q, up_part(0, d_own), up_part(d_own, d_value), o)
         };
         let feed_forward = match &experts {
@@ -204,6 +219,13 @@ pub fn read(
         BlockSpec {
             attn_pre: name("input_layernorm"),
             mlp_pre: name("post_attention_layernorm"),
+            row: (n_kept > 0).then(|| {
+                Box::new(BlockRow {
+                    d_model,
+                    streams: None,
+                    n_kept,
+                })
+            }),
             ..BlockSpec::plain(attention.clone(), projections, feed_forward)
         }
     };
@@ -215,11 +237,17 @@ pub fn read(
         width: d_model,
     });
     let blocks = (0..n_layers).map(block).collect();
-    let stack = StackSpec::only(
-        embed,
-        blocks,
-        Some(rms_norm(format!("{base}norm.weight"), d_model, eps)),
-    );
+    let last = rms_norm(format!("{base}norm.weight"), d_model, eps);
+    let stack = StackSpec {
+        rows: (n_kept > 0).then(|| {
+            Box::new(RowSpec {
+                d_model,
+                streams: None,
+                n_kept,
+            })
+        }),
+        ..StackSpec::only(embed, blocks, Some(last))
+    };
     let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),

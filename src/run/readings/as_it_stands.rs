@@ -1,5 +1,5 @@
 //! Layers that readings change by their spec alone: those that mix tokens otherwise than by attention, rows of several streams, keys that
-//! layers share, global tokens. They run by the machine of whole runs, as a spec says, declared or supposed.
+//! layers share, global tokens, indexers. They run by the machine of whole runs, as a spec says, declared or supposed.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -29,7 +29,11 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
         is_turned || matches!(of.bias, Bias::Grid(_))
     });
     let is_limited = block.feed_forward.is_limited();
-    stack.rows.is_some() || !attends || has_globals || is_placed || is_limited
+    let is_indexed = block
+        .own()
+        .is_some_and(|own| own.projections.indexer.is_some());
+    let is_otherwise = has_globals || is_placed || is_limited || is_indexed;
+    stack.rows.is_some() || !attends || is_otherwise
 }
 
 /// Whether all that a reading supposes can be run in this model.

@@ -6,7 +6,9 @@ mod words;
 
 pub use words::{KEYS, WhatIf};
 
-use attnscope_compute::attention::{AttentionSpec, KvFormat, Mask, Scale, SoftmaxAxis, Streaming};
+use attnscope_compute::attention::{
+    AttentionSpec, KeyRank, KvFormat, Mask, Scale, SoftmaxAxis, Streaming, TopKeys,
+};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::recurrent::{Recurrence, RecurrentDecoderSpec};
@@ -40,8 +42,8 @@ pub enum Change {
     Cache(KvFormat),
     /// Hides the keys that a streaming KV cache drops.
     Streaming(Streaming),
-    /// Keeps this many keys of each row.
-    TopKeys(usize),
+    /// Keeps this many keys of each row; all keys if `None`.
+    TopKeys(Option<usize>),
     /// Rounds weights.
     Weights(WeightFormat),
     /// Replaces a head's output.
@@ -291,7 +293,11 @@ fn knob(attention: &mut AttentionSpec, change: Change) {
         Change::Streaming(kept) if serving::can_stream(attention) => {
             attention.mask.streaming = Some(kept);
         }
-        Change::TopKeys(k) => attention.top_keys = Some(k),
+        Change::TopKeys(n) => {
+            // What ranks the keys stays: an indexer picks more or fewer.
+            let by = attention.top_keys.map_or(KeyRank::Scores, |top| top.by);
+            attention.top_keys = n.map(|n| TopKeys { n, by });
+        }
         Change::Cache(_)
         | Change::Streaming(_)
         | Change::Weights(_)

@@ -54,8 +54,8 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
     (
         "top_k_keys",
-        "K",
-        "each query of each head sees only the K keys with its largest scores",
+        "K|all",
+        "each query of each head sees only the K keys with its largest scores; where an indexer picks keys, it picks K; all switches sparse attention off",
     ),
     (
         "weights",
@@ -143,7 +143,8 @@ fn change(key: &str, value: &str) -> Result<Change, String> {
         "softcap" => positive(value).map(|cap| Change::Softcap(Some(cap))),
         "kv" => kv_format(value).map(Change::Cache),
         "kv_window" => kv_window(value),
-        "top_k_keys" => count(value).map(Change::TopKeys),
+        "top_k_keys" if value == "all" => Some(Change::TopKeys(None)),
+        "top_k_keys" => count(value).map(|n| Change::TopKeys(Some(n))),
         "weights" => weight_format(value).map(Change::Weights),
         _ => match value {
             "zero" => Some(Change::Drop(Ablation::Zero)),
@@ -306,6 +307,7 @@ mod tests {
             "kv_window=64",
             "kv_window=1020+sinks:4",
             "top_k_keys=8@L2",
+            "top_k_keys=all",
             "weights=bf16",
             "weights=fp8_channel@L1",
             "drop=zero@L1H2",
@@ -341,6 +343,7 @@ mod tests {
             "kv_window=sinks:4",
             "top_k_keys=0",
             "top_k_keys=1.5",
+            "top_k_keys=off",
             "weights=int8",
             "drop=half",
             "drop=zero@",

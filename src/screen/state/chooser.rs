@@ -41,6 +41,7 @@ const CHOICES: &[(&str, &str)] = &[
         "a streaming KV cache: the last 64 keys and the first 4",
     ),
     ("top_k_keys=16", "each query sees its 16 largest scores"),
+    ("top_k_keys=all", "sparse attention sees all keys"),
     ("weights=bf16", "weights rounded to bf16"),
     ("weights=fp8", "maps of layers rounded to fp8"),
     ("drop=zero", "the head's output becomes 0"),

@@ -1,0 +1,243 @@
+//! The keys that an indexer picks for every query: a mask that the model computes.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::mask::Visibility;
+use super::top_keys::{KeyBlocks, KeyRank, TopKeys, keep_largest};
+use crate::kernels::{Matrix, MatrixMut, Threads, product};
+use crate::pace::Pace;
+
+/// Queries of a block: two matrices of such rows and all keys are held per thread.
+const BLOCK_ROWS: usize = 16;
+const BITS: usize = u64::BITS as usize;
+
+/// What an indexer scores keys with, positions applied.
+///
+/// With weights, a pair has one score for all heads: Σ over index heads of weight · max(0, q·k). Without weights, each index head
+/// picks for the attention heads of its own group, by q·k. Positive factors are left out, since they change no rank.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexInput<'a> {
+    /// Only the queries that run. // [query, n_heads · d_head]
+    pub q: &'a [f32],
+    /// [key, d_head]
+    pub k: &'a [f32],
+    /// [query, n_heads]
+    pub weights: Option<&'a [f32]>,
+    pub n_heads: usize,
+    pub d_head: usize,
+}
+
+/// Which keys each query keeps: one bit per pair, for each group of heads.
+#[derive(Debug)]
+pub struct PickedKeys {
+    first_query: usize,
+    n_queries: usize,
+    heads_per_group: usize,
+    /// Words of one row.
+    stride: usize,
+    /// [group, query, word]
+    bits: Vec<u64>,
+}
+
+impl PickedKeys {
+    /// Lets an indexer pick among the keys that each query sees; `None` if it was stopped, or if no indexer ranks the keys.
+    pub fn of(
+        top: TopKeys,
+        input: IndexInput<'_>,
+        (visibility, n_heads): (&Visibility, usize),
+        pace: &dyn Pace,
+    ) -> Option<Self> {
+        let KeyRank::Indexer(blocks) = top.by else {
+            return None;
+        };
+        let (first_query, n_queries) = (visibility.first_query(), visibility.n_queries_to_run());
+        let stride = visibility.n_keys.div_ceil(BITS).max(1);
+        let n_groups = match input.weights {
+            Some(_) => 1,
+            None => input.n_heads.max(1),
+        };
+        let mut bits = vec![0; n_groups * n_queries * stride];
+        let rows = bits.par_chunks_mut((n_queries * stride).max(1));
+        let picked: Option<Vec<()>> = rows
+            .enumerate()
+            .flat_map(|(group_idx, rows)| {
+                let strips = rows.par_chunks_mut(BLOCK_ROWS * stride).enumerate();
+                strips.map(move |(nth, rows)| ((group_idx, nth * BLOCK_ROWS), rows))
+            })
+            .map(|((group_idx, first), rows)| {
+                if pace.stops() {
+                    return None;
+                }
+                let queries = first..first + rows.len() / stride;
+                let scores = input.scores(group_idx, &queries, visibility.n_keys); // [row, key]
+                let scores = scores.chunks(visibility.n_keys.max(1));
+                let mut candidates = Vec::new();
+                for ((nth, scores), bits) in queries.zip(scores).zip(rows.chunks_mut(stride)) {
+                    let query_idx = first_query + nth;
+                    pick(
+                        (top.n, blocks),
+                        (visibility, query_idx),
+                        scores,
+                        &mut candidates,
+                        bits,
+                    );
+                }
+                Some(())
+            })
+            .collect();
+        picked?;
+        Some(Self {
+            first_query,
+            n_queries,
+            heads_per_group: (n_heads / n_groups).max(1),
+            stride,
+            bits,
+        })
+    }
+
+    /// Whether a query of a head keeps a key.
+    pub fn has(&self, head_idx: usize, query_idx: usize, key_idx: usize) -> bool {
+        let row = head_idx / self.heads_per_group * self.n_queries + query_idx - self.first_query;
+        let word = self.bits.get(row * self.stride + key_idx / BITS);
+        word.is_some_and(|word| (word >> (key_idx % BITS)) & 1 == 1)
+    }
+}
+
+impl IndexInput<'_> {
+    /// Scores of some rows of queries with all keys, for one group of heads. // [row, key]
+    fn scores(&self, group_idx: usize, rows: &Range<usize>, n_keys: usize) -> Vec<f32> {
+        let width = self.n_heads * self.d_head;
+        let keys = Matrix::row_major(self.k, n_keys, self.d_head).transposed();
+        let of_head = |head_idx: usize, out: &mut [f32]| {
+            let from = &self.q[rows.start * width + head_idx * self.d_head..];
+            let q = Matrix::new(from, rows.len(), self.d_head, width, 1);
+            let mut out = MatrixMut::new(out, rows.len(), n_keys, n_keys);
+            product(&mut out, q, keys, false, Threads::One);
+        };
+        let mut scores = vec![0.0; rows.len() * n_keys];
+        let Some(weights) = self.weights else {
+            of_head(group_idx, &mut scores);
+            return scores;
+        };
+        let mut products = vec![0.0; scores.len()];
+        for head_idx in 0..self.n_heads {
+            of_head(head_idx, &mut products);
+            let both = scores
+                .chunks_mut(n_keys.max(1))
+                .zip(products.chunks(n_keys.max(1)));
+            for ((sums, products), row) in both.zip(rows.clone()) {
+                let weight = weights[row * self.n_heads + head_idx];
+                let pairs = sums.iter_mut().zip(products);
+                // Not `max`, which would turn a NaN into 0.
+                pairs.for_each(|(sum, s)| *sum += if *s < 0.0 { 0.0 } else { weight * s });
+            }
+        }
+        scores
+    }
+}
+
+/// Picks the keys of one query. // scores: [key]
+fn pick(
+    (n, blocks): (usize, KeyBlocks),
+    (visibility, query_idx): (&Visibility, usize),
+    scores: &[f32],
+    candidates: &mut Vec<(f32, usize)>,
+    bits: &mut [u64],
+) {
+    let size = blocks.size.max(1);
+    let own = query_idx / size;
+    candidates.clear();
+    for key_idx in visibility.range(query_idx) {
+        if !visibility.is_seen(query_idx, key_idx) {
+            continue;
+        }
+        let (block_idx, score) = (key_idx / size, scores[key_idx]);
+        match candidates.last_mut() {
+            Some((best, last)) if *last == block_idx => {
+                if score > *best || score.is_nan() {
+                    *best = score;
+                }
+            }
+            _ => candidates.push((score, block_idx)),
+        }
+    }
+    for (score, block_idx) in candidates.iter_mut() {
+        if *block_idx <= own && own - *block_idx < blocks.n_local {
+            *score = f32::INFINITY;
+        }
+    }
+    keep_largest(candidates, n.div_ceil(size));
+    for (_, block_idx) in candidates.iter() {
+        for key_idx in block_idx * size..((block_idx + 1) * size).min(scores.len()) {
+            bits[key_idx / BITS] |= 1 << (key_idx % BITS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::Mask;
+    use super::*;
+
+    fn picked(
+        top: TopKeys,
+        input: IndexInput<'_>,
+        (n, n_heads): (usize, usize),
+    ) -> Vec<Vec<Vec<usize>>> {
+        let visibility = Visibility::of_self(Mask::with_width(true, None), n, None);
+        let picks =
+            PickedKeys::of(top, input, (&visibility, n_heads), &|| false).expect("an indexer");
+        let row = |head_idx: usize, query_idx: usize| -> Vec<usize> {
+            let seen = (0..n).filter(|key_idx| visibility.sees(query_idx, *key_idx));
+            seen.filter(|key_idx| picks.has(head_idx, query_idx, *key_idx))
+                .collect()
+        };
+        let head = |head_idx: usize| (0..n).map(|query_idx| row(head_idx, query_idx)).collect();
+        (0..n_heads).map(head).collect()
+    }
+
+    #[test]
+    fn weights_join_index_heads_and_negative_products_count_as_zero() {
+        let input = IndexInput {
+            q: &[1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0, -1.0],
+            k: &[3.0, -9.0, 1.0, 2.0],
+            weights: Some(&[1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5]),
+            n_heads: 2,
+            d_head: 1,
+        };
+        let top = TopKeys {
+            n: 2,
+            by: KeyRank::Indexer(KeyBlocks::SINGLE),
+        };
+        // Row 2: 3, 9/2, 1; row 3: 3, 9/2, 1, 2.
+        let rows = vec![vec![0], vec![0, 1], vec![0, 1], vec![0, 1]];
+        assert_eq!(picked(top, input, (4, 3)), vec![rows; 3]);
+    }
+
+    #[test]
+    fn blocks_rank_by_their_best_key_and_the_query_s_own_block_is_always_kept() {
+        let input = IndexInput {
+            q: &[
+                1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0,
+            ],
+            k: &[5.0, 0.0, 9.0, -9.0, 0.0, 0.0],
+            weights: None,
+            n_heads: 2,
+            d_head: 1,
+        };
+        let top = |n_local| TopKeys {
+            n: 2,
+            by: KeyRank::Indexer(KeyBlocks { size: 2, n_local }),
+        };
+        let of = |rows: &[Vec<Vec<usize>>], query_idx: usize| {
+            [0, 2].map(|head_idx: usize| rows[head_idx][query_idx].clone())
+        };
+        let free = picked(top(0), input, (6, 4));
+        assert_eq!(of(&free, 5), [vec![2, 3], vec![2, 3]]);
+        assert_eq!(of(&free, 2), [vec![2], vec![0, 1]]);
+        let local = picked(top(1), input, (6, 4));
+        assert_eq!(of(&local, 5), [vec![4, 5], vec![4, 5]]);
+    }
+}

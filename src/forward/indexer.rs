@@ -1,0 +1,213 @@
+//! The indexer of sparse attention: projects its queries, keys and weights, and picks the keys that attention sees.
+
+use std::borrow::Cow;
+
+use attnscope_compute::attention::{
+    AttentionSpec, IndexInput, KeyRank, PickedKeys, RopeTable, TopKeys, Visibility,
+};
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::kernels::vectors::columns;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{IndexMaps, IndexSource, IndexerSpec, ProjectionSpec};
+
+use super::context::BlockContext;
+use super::rows::put_columns;
+use super::scratch::AttentionScratch;
+use super::weights::WeightReader;
+
+/// Weights of an indexer.
+pub struct IndexWeights<'a, O: Ops> {
+    q: O::Linear<'a>,
+    k: O::Linear<'a>,
+    weights: Option<O::Linear<'a>>,
+    q_norm: Option<O::Norm<'a>>,
+    k_norm: Option<O::Norm<'a>>,
+}
+
+impl<'a, O: Ops> IndexWeights<'a, O> {
+    /// Reads the weights; `None` if there is no indexer, or if it uses the values of an earlier layer.
+    ///
+    /// # Errors
+    /// As for [`WeightReader::linear`].
+    pub(super) fn read(shelf: WeightReader<'a, O>, spec: &ProjectionSpec) -> Result<Option<Self>> {
+        let Some(maps) = own_maps(spec) else {
+            return Ok(None);
+        };
+        let weights = maps.weights.as_ref().map(|map| shelf.linear(map));
+        Ok(Some(Self {
+            q: shelf.linear(&maps.q)?,
+            k: shelf.linear(&maps.k)?,
+            weights: weights.transpose()?,
+            q_norm: shelf.optional_norm(&maps.q_norm)?,
+            k_norm: shelf.optional_norm(&maps.k_norm)?,
+        }))
+    }
+}
+
+/// The maps of an indexer that computes values of its own.
+fn own_maps(spec: &ProjectionSpec) -> Option<&IndexMaps> {
+    match &spec.indexer.as_deref()?.source {
+        IndexSource::Own { maps, .. } => Some(maps),
+        IndexSource::Reuses { .. } => None,
+    }
+}
+
+/// Buffers of an indexer.
+pub(super) struct IndexBuffers<O: Ops> {
+    /// Index heads, and their width; 0 without an indexer.
+    n_heads: usize,
+    d_head: usize,
+    is_weighted: bool,
+    /// [position, n_heads · d_head]
+    q: O::Buffer,
+    /// [key, d_head]
+    pub k: O::Buffer,
+    /// [position, n_heads]
+    weights: O::Buffer,
+}
+
+impl<O: Ops> Default for IndexBuffers<O> {
+    fn default() -> Self {
+        Self {
+            n_heads: 0,
+            d_head: 0,
+            is_weighted: false,
+            q: O::Buffer::default(),
+            k: O::Buffer::default(),
+            weights: O::Buffer::default(),
+        }
+    }
+}
+
+/// Projects the queries of an indexer, from the latent of queries where there is one. // from: [position, n_in]
+pub(super) fn index_queries<O: Ops>(
+    context: &BlockContext<'_, O>,
+    weights: Option<&IndexWeights<'_, O>>,
+    from: &O::Buffer,
+    to: &mut IndexBuffers<O>,
+) -> Result<()> {
+    match weights {
+        Some(weights) => context
+            .ops
+            .linear(from, &weights.q, &mut to.q, context.pace),
+        None => Ok(()),
+    }
+}
+
+/// Projects the keys of an indexer, and the weights of its heads. // from: [position, d_model]
+pub(super) fn index_keys<O: Ops>(
+    context: &BlockContext<'_, O>,
+    weights: Option<&IndexWeights<'_, O>>,
+    from: &O::Buffer,
+    to: &mut IndexBuffers<O>,
+) -> Result<()> {
+    let Some(weights) = weights else {
+        return Ok(());
+    };
+    context
+        .ops
+        .linear(from, &weights.k, &mut to.k, context.pace)?;
+    match &weights.weights {
+        Some(map) => context.ops.linear(from, map, &mut to.weights, context.pace),
+        None => Ok(()),
+    }
+}
+
+/// Applies the norms and positions of an indexer; shares its values with later layers, or takes those of an earlier one.
+pub(super) fn finish_index<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &ProjectionSpec,
+    weights: Option<&IndexWeights<'_, O>>,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    let Some(indexer) = spec.indexer.as_deref() else {
+        return Ok(());
+    };
+    let (ops, n_rows) = (context.ops, context.positions().len());
+    let (index, kept) = (&mut s.index, &mut s.kept);
+    index.n_heads = indexer.n_heads;
+    index.d_head = indexer.d_head;
+    index.is_weighted = indexer.is_weighted;
+    if let (Some(maps), Some(weights)) = (own_maps(spec), weights) {
+        for (buffer, norm, source) in [
+            (&mut index.q, &weights.q_norm, &maps.q_norm),
+            (&mut index.k, &weights.k_norm, &maps.k_norm),
+        ] {
+            if let (Some(norm), Some(source)) = (norm, source) {
+                ops.norm_heads(buffer, norm, source.width)?;
+            }
+        }
+        if let Some(rope) = &maps.rope {
+            let table = RopeTable::new(rope, &context.positions());
+            ops.rope(&mut index.q, &table, indexer.d_head)?;
+            ops.rope(&mut index.k, &table, indexer.d_head)?;
+        }
+    }
+    let width = kept.len() / n_rows.max(1);
+    match &indexer.source {
+        IndexSource::Own {
+            column: Some(column),
+            ..
+        } => {
+            for (first, n, buffer) in index.parts(indexer, *column) {
+                put_columns(kept, width, first, &ops.get(buffer)?.values, n);
+            }
+            Ok(())
+        }
+        IndexSource::Own { column: None, .. } => Ok(()),
+        IndexSource::Reuses { column, .. } => {
+            for (first, n, buffer) in index.parts(indexer, *column) {
+                ops.put_own(columns(kept, width, first, n), n, buffer)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+impl<O: Ops> IndexBuffers<O> {
+    /// The buffers, and the columns of a row that keep each: the first, and how many.
+    fn parts(
+        &mut self,
+        spec: &IndexerSpec,
+        column: usize,
+    ) -> impl Iterator<Item = (usize, usize, &mut O::Buffer)> {
+        let (n_q, n_k) = (spec.n_heads * spec.d_head, spec.d_head);
+        let weights = (column + n_q + n_k, spec.n_heads, &mut self.weights);
+        let parts = [(column, n_q, &mut self.q), (column + n_q, n_k, &mut self.k)];
+        let weights = spec.is_weighted.then_some(weights);
+        parts.into_iter().chain(weights)
+    }
+}
+
+/// Adds the keys that an indexer picks in one copy of the sequence, where one ranks the keys.
+pub(super) fn with_picked<'v, O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &AttentionSpec,
+    visibility: &'v Visibility,
+    copy_idx: usize,
+    s: &AttentionScratch<O>,
+) -> Result<Cow<'v, Visibility>> {
+    let by_indexer = |top: &TopKeys| matches!(top.by, KeyRank::Indexer(_));
+    let top = match spec.top_keys.filter(by_indexer) {
+        Some(top) if visibility.picked().is_none() => top,
+        _ => return Ok(Cow::Borrowed(visibility)),
+    };
+    let (ops, index) = (context.ops, &s.index);
+    let [q, k] = [&index.q, &index.k].map(|buffer| ops.get(buffer));
+    let weights = index.is_weighted.then(|| ops.get(&index.weights));
+    let (q, k, weights) = (q?, k?, weights.transpose()?);
+    let (n_queries, n_keys) = (visibility.n_queries_to_run(), visibility.n_keys);
+    let width = index.n_heads * index.d_head;
+    let input = IndexInput {
+        q: &q.values[copy_idx * n_queries * width..],
+        k: &k.values[copy_idx * n_keys * index.d_head..],
+        weights: weights
+            .as_ref()
+            .map(|weights| &weights.values[copy_idx * n_queries * index.n_heads..]),
+        n_heads: index.n_heads,
+        d_head: index.d_head,
+    };
+    let picked = PickedKeys::of(top, input, (visibility, spec.n_heads), context.pace);
+    let picked = picked.ok_or(Error::Cancelled)?;
+    Ok(Cow::Owned(visibility.clone().with_picked(Some(picked))))
+}
