@@ -1,0 +1,135 @@
+//! What one attention reads: its projections, a compressed latent, an indexer, and what position adds to scores.
+
+use attnscope_compute::attention::AttentionSpec;
+
+use super::Walk;
+use crate::roles::{Division, Heads, Source, Use};
+use crate::{IndexSource, LinearSource, ProjectionSpec};
+
+impl<'a> Walk<'_, 'a> {
+    pub(super) fn attention(
+        &mut self,
+        name: &str,
+        spec: &'a AttentionSpec,
+        maps: &'a ProjectionSpec,
+    ) {
+        let rotary = spec.rope.as_ref();
+        let rotary = rotary.map_or((0, 0), |rope| (rope.first, rope.d_rotary));
+        let heads = |n: usize, width: usize, rotary| Heads { n, width, rotary };
+        let q = heads(spec.n_heads, spec.d_head, rotary);
+        let k = heads(spec.n_kv_heads, spec.d_head, rotary);
+        let v = heads(spec.n_kv_heads, spec.d_value, (0, 0));
+        let o = heads(spec.n_heads, spec.d_value, (0, 0));
+        // With latent vectors, part of a key is shared by all heads, so rows can be assigned to heads only if heads are
+        // complete.
+        let whole = |linear: &LinearSource, heads: Heads, division: fn(Heads) -> Division| {
+            let is_whole = linear.n_out() == heads.n * heads.width;
+            if is_whole {
+                division(heads)
+            } else {
+                Division::None
+            }
+        };
+        self.latent(name, maps);
+        self.indexer(name, maps);
+        let of_q = whole(&maps.q, q, Division::Rotating);
+        self.divided(format_args!("{name}.q"), &maps.q, of_q);
+        // Shared keys and values belong to the earlier layer that computes them.
+        let used = if maps.reuses_keys() {
+            Use::Never
+        } else {
+            self.used
+        };
+        self.with_use(used, |walk| {
+            let of_k = whole(&maps.k, k, Division::Rotating);
+            walk.divided(format_args!("{name}.k"), &maps.k, of_k);
+            let of_v = whole(&maps.v, v, Division::Outputs);
+            walk.divided(format_args!("{name}.v"), &maps.v, of_v);
+        });
+        if let Some(global) = &maps.global {
+            let keys = ["global_q", "global_k", "global_v"];
+            self.linears(format_args!("{name}."), &keys, global.linears());
+        }
+        if let Some(difference) = &maps.difference {
+            for (what, tensor) in ["q1", "k1", "q2", "k2"].iter().zip(&difference.lambdas) {
+                let key = format_args!("{name}.lambda_{what}");
+                self.vector(key, tensor, vec![difference.d_head]);
+            }
+        }
+        self.norm(format_args!("{name}.q_norm"), maps.q_norm.as_ref(), Some(q));
+        self.norm(format_args!("{name}.k_norm"), maps.k_norm.as_ref(), Some(k));
+        self.norm(format_args!("{name}.v_norm"), maps.v_norm.as_ref(), Some(v));
+        self.position(name, maps);
+        if let Some(tensor) = &maps.sinks {
+            let shape = vec![spec.n_heads];
+            let division = Division::Outputs(heads(spec.n_heads, 1, (0, 0)));
+            let source = Source::Vector { tensor, shape };
+            self.push(format_args!("{name}.sinks"), source, division);
+        }
+        if let Some(gate) = &maps.gate {
+            let is_by_head = gate.n_out() == spec.n_heads;
+            let width = if is_by_head { 1 } else { spec.d_value };
+            let gates = heads(spec.n_heads, width, (0, 0));
+            self.divided(format_args!("{name}.gate"), gate, Division::Outputs(gates));
+        }
+        self.divided(format_args!("{name}.o"), &maps.o, Division::Inputs(o));
+    }
+
+    /// The latent vectors that queries, keys and values are projected from.
+    fn latent(&mut self, name: &str, maps: &'a ProjectionSpec) {
+        let Some(latent) = &maps.latent else { return };
+        if let Some((linear, norm)) = &latent.q {
+            self.linear(format_args!("{name}.q_latent"), linear);
+            self.norm(format_args!("{name}.q_latent_norm"), Some(norm), None);
+        }
+        self.linear(format_args!("{name}.kv_latent"), &latent.kv);
+        let norm = Some(&latent.kv_norm);
+        self.norm(format_args!("{name}.kv_latent_norm"), norm, None);
+        self.linear(format_args!("{name}.shared_key"), &latent.shared_key);
+    }
+
+    /// The maps that score keys for sparse attention.
+    fn indexer(&mut self, name: &str, maps: &'a ProjectionSpec) {
+        let source = maps.indexer.as_ref().map(|indexer| &indexer.source);
+        let Some(IndexSource::Own { maps, .. }) = source else {
+            return;
+        };
+        self.linear(format_args!("{name}.index_q"), &maps.q);
+        self.linear(format_args!("{name}.index_k"), &maps.k);
+        if let Some(weights) = &maps.weights {
+            self.linear(format_args!("{name}.index_weights"), weights);
+        }
+        for (what, norm) in [("q", &maps.q_norm), ("k", &maps.k_norm)] {
+            self.norm(
+                format_args!("{name}.index_{what}_norm"),
+                norm.as_ref(),
+                None,
+            );
+        }
+    }
+
+    /// Stored tables of what position adds to scores.
+    fn position(&mut self, name: &str, maps: &'a ProjectionSpec) {
+        self.table(format_args!("{name}.bias"), maps.bucket_values.as_ref());
+        let Some(relative) = &maps.relative else {
+            return;
+        };
+        self.with_use(Use::EveryDistance, |walk| {
+            let embeddings = relative.embeddings.table();
+            walk.table(format_args!("{name}.relative"), embeddings);
+            if let Some(biases) = &relative.biases {
+                let shape = vec![biases.n_heads, biases.d_head];
+                let key = format_args!("{name}.relative_bias");
+                walk.vector(key, &biases.of_distances, shape);
+            }
+            let norm = relative.norm.as_ref();
+            walk.norm(format_args!("{name}.relative_norm"), norm, None);
+            let maps = [("key", &relative.key), ("query", &relative.query)];
+            for (what, linear) in maps {
+                if let Some(linear) = linear {
+                    walk.linear(format_args!("{name}.relative_{what}"), linear);
+                }
+            }
+        });
+    }
+}
