@@ -267,8 +267,16 @@ pub fn probe_padding<O: Ops>(
     };
     // Padding on the left is not tried where it changes the text's values by design: `PositionRule::Shifted` counts it, and some
     // mixers and global tokens read it.
-    let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
-    let reads_padding = blocks.any(|block| {
+    let blocks = || model.spec.stacks.iter().flat_map(|stack| stack.blocks());
+    if blocks().any(|block| {
+        let mixer = block.other_mixer();
+        mixer.is_some_and(TokenMixer::reads_both_sides)
+    }) {
+        return Ok(Probed::Not(
+            "its convolutions reach into padding on both sides by design".to_owned(),
+        ));
+    }
+    let reads_padding = blocks().any(|block| {
         let mixer = block.other_mixer();
         let globals = block.attention().and_then(|of| of.globals);
         mixer.is_some_and(TokenMixer::reads_padding) || globals == Some(Globals::First)

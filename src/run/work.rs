@@ -36,7 +36,10 @@ pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {
 pub fn work_spared(model: &Model, shared: &Shared<'_>, options: Options) -> u64 {
     let stack = model.spec.main_stack();
     let layers = stack.blocks().iter().enumerate();
-    let known = layers.filter(|(layer_idx, _)| shared.added(*layer_idx).is_some());
+    // Experts of limited capacity run on all tokens again.
+    let known = layers.filter(|(layer_idx, block)| {
+        shared.added(*layer_idx).is_some() && !block.feed_forward.is_limited()
+    });
     let of_layers = known.map(|(_, block)| of_feed_forward(&block.feed_forward, shared.n_tokens()));
     let head = model.spec.head.as_ref().filter(|_| options.predicts);
     let n_predicted = shared.predictions().map_or(0, |(_, n)| n);

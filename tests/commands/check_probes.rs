@@ -345,38 +345,12 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         assert_eq!(probe.first_pattern, None, "{name}");
         assert_eq!(probe.first_residual, None, "{name}");
     }
-    let expected = [
-        "albert",
-        "bert",
-        "bert_generation_b",
-        "bert_plain",
-        "big_bird",
-        "camembert",
-        "data2vec_text",
-        "deberta",
-        "deberta_v2",
-        "distilbert",
-        "electra",
-        "ernie",
-        "esm",
-        "eurobert",
-        "flaubert",
-        "gemma3_both_sides",
-        "ibert",
-        "longformer",
-        "luke",
-        "megatron_bert",
-        "modernbert",
-        "mpnet",
-        "nomic_bert",
-        "rembert",
-        "roberta_pads",
-        "roformer",
-        "siglip_text_model",
-        "xlm",
-        "xlm_roberta",
-        "xlm_roberta_xl",
-    ];
+    let expected = "albert bert bert_generation_b bert_plain big_bird blip_text_model camembert convbert data2vec_text \
+         deberta deberta_v2 distilbert dpr electra ernie esm esmc eurobert flaubert gemma3_both_sides ibert \
+         jina_embeddings_v3 layoutlm layoutlmv3 longformer luke megatron_bert modernbert mpnet nomic_bert \
+         rembert roberta-prelayernorm roberta_pads roc_bert roformer siglip_text_model squeezebert tapas xlm \
+         xlm_roberta xlm_roberta_xl xmod";
+    let expected: Vec<&str> = expected.split(' ').collect();
     // A case of its own where other cases of the family are decoders; otherwise a family.
     let of = |case: &PathBuf| {
         let name = name_of(case);
@@ -407,6 +381,8 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             // A picture and a sound are never padded as tokens are.
             Probed::Not(_) if case.join("picture.png").exists() => continue,
             Probed::Not(_) if case.join("sound.wav").exists() => continue,
+            // So does its code: a sentence gives other values beside padding.
+            Probed::Not(_) if name.starts_with("convbert") => continue,
             other => panic!("{name}: {other:?}"),
         };
         for (case, moved) in &probe.cases {

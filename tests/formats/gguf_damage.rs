@@ -229,7 +229,7 @@ fn other_architectures_and_files_are_refused_by_name() {
     other.entries[0] = word("general.architecture", "mamba");
     let error = place.refusal(&other.bytes());
     assert!(
-        error.contains("\"mamba\" is not known; known: apertus, ")
+        error.contains("\"mamba\" is not known; known: afmoe, ")
             && error.contains("gptneox, granite"),
         "{error}"
     );

@@ -127,7 +127,7 @@ fn a_kind_that_begins_targets_says_so_in_its_settings_of_generation() {
 
 #[test]
 fn a_family_that_overrules_the_configuration_is_said_with_what_it_does_not_read() {
-    let copy = another("qwen3_moe", "mellum", &[]);
+    let copy = another("qwen3_moe", "lumen", &[]);
     copy.config(|config| drop(config.insert("odd_switch".to_owned(), json!(true))));
     let path = copy.path().to_str().expect("a path");
     let ran = |set: &[&str]| {
@@ -151,9 +151,9 @@ fn a_family_that_overrules_the_configuration_is_said_with_what_it_does_not_read(
 
 #[test]
 fn an_unknown_kind_is_told_its_nearest_by_name_and_by_tensors() {
-    let copy = another("qwen3_moe", "mellum", &[]);
+    let copy = another("qwen3_moe", "lumen", &[]);
     let said = refused("report", copy.path(), PROMPT);
-    assert_says(&said, &["mellum", "qwen3_moe", "attnscope guess"]);
+    assert_says(&said, &["lumen", "qwen3_moe", "attnscope guess"]);
     assert!(said.len() < 600, "{said}");
     let copy = another("llama", "lama", &[]);
     let said = refused("report", copy.path(), PROMPT);

@@ -221,7 +221,10 @@ class Distributed(Case):
         for ours, theirs in zip(records, expected):
             for name in theirs["values"]:
                 for a, b in zip(sum(ours["values"][name], []), sum(theirs["values"][name], [])):
-                    self.assertAlmostEqual(float(a), float(b), delta=1e-4, msg=name)
+                    if a is None or b is None:  # a statistic of what the batch does not have
+                        self.assertEqual(a, b, name)
+                    else:
+                        self.assertAlmostEqual(a, b, delta=1e-4, msg=name)
         self.assertEqual([layer["n_heads"] for layer in self.lines()[0]["layers"]], [4, 4])
 
     def test_tensor_parallel_of_torch(self):

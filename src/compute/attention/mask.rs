@@ -194,8 +194,12 @@ impl Visibility {
     /// The keys dropped by a streaming cache that lie within the range of a query.
     pub(crate) fn hole(&self, query_idx: usize) -> Range<usize> {
         let (near, dropped) = (self.near(query_idx), self.dropped(query_idx));
-        let start = near.start.max(dropped.start);
-        start..near.end.min(dropped.end).max(start)
+        let hole = near.start.max(dropped.start)..near.end.min(dropped.end);
+        if hole.is_empty() {
+            // Within the range, however far a window or a cache lies beyond the last key.
+            return near.start..near.start;
+        }
+        hole
     }
 
     /// The keys that a streaming cache dropped before a query.

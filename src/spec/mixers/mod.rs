@@ -134,6 +134,11 @@ impl TokenMixer {
         convolution.n_kept() + n_state
     }
 
+    /// Whether it mixes neighbours on both sides, padding among them, so that no padding leaves a text as it was.
+    pub fn reads_both_sides(&self) -> bool {
+        matches!(self, Self::SpanConvolution(_))
+    }
+
     /// Whether padding before a text changes its outputs: because padding is not masked, or because a bias makes masked inputs
     /// nonzero.
     pub fn reads_padding(&self) -> bool {

@@ -18,6 +18,11 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
         "a measurement of minutes, whose figures are this machine's",
     ),
     ("*", "attnscope openai-community/", "downloads from the hub"),
+    (
+        "docs/compare.md",
+        "attnscope diff CHECKPOINT vllm.pt",
+        "reads what vLLM's workers wrote",
+    ),
     ("docs/CONTRIBUTING.md", ".ci/", "runs these tests"),
     (
         "docs/CONTRIBUTING.md",
