@@ -266,7 +266,7 @@ pub fn probe_padding<O: Ops>(
         }
     };
     // Padding on the left is not tried where it changes the text's values by design: `PositionRule::Shifted` counts it, and some
-    // mixers and global tokens read it.
+    // mixers, global tokens and experts of limited room read it.
     let blocks = || model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     if blocks().any(|block| {
         let mixer = block.other_mixer();
@@ -279,7 +279,11 @@ pub fn probe_padding<O: Ops>(
     let reads_padding = blocks().any(|block| {
         let mixer = block.other_mixer();
         let globals = block.attention().and_then(|of| of.globals);
-        mixer.is_some_and(TokenMixer::reads_padding) || globals == Some(Globals::First)
+        // A pad that comes first takes the room of a token in an expert.
+        let is_limited = block.feed_forward.is_limited();
+        mixer.is_some_and(TokenMixer::reads_padding)
+            || globals == Some(Globals::First)
+            || is_limited
     });
     let shifts = !matches!(rule, PositionRule::Shifted { .. }) && !reads_padding;
     let mut cases = vec![(format!("{N_PADS} pads on the right"), padded(0, N_PADS))];

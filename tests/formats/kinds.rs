@@ -137,7 +137,7 @@ fn a_family_that_overrules_the_configuration_is_said_with_what_it_does_not_read(
     let (code, said) = ran(&["--set", "family=qwen3_moe"]);
     assert_eq!(code, Some(0), "{said}");
     for part in [
-        "model_type mellum is read as qwen3_moe",
+        "model_type lumen is read as qwen3_moe",
         "does not read",
         "odd_switch",
     ] {
