@@ -156,15 +156,18 @@ class Measured:
             self.shown.append(masks.shown(rows))
         if real is None:
             self.k_sums.append(k_norms.sum((0, 2)))  # [head]
-            self.k_counts.append(k_norms.new_tensor(k_norms.shape[0] * k_norms.shape[2]))
+            self.k_counts.append(k_norms.shape[0] * k_norms.shape[2])
         else:
             self.k_sums.append(k_norms.masked_fill(~real[:, None], 0.0).sum((0, 2)))
             self.k_counts.append(real.sum().to(k_norms.dtype))
 
     def on_host(self):
         """({field: [head, row]}, mean ‖k‖ of each head) in float64."""
-        fields = self.parts[0] if self.parts else {}
-        rows = {name: torch.cat([part[name] for part in self.parts], 1).cpu().to(torch.float64) for name in fields}
+        names = list(self.parts[0]) if self.parts else []
+        rows = {}
+        if names:  # in one transfer
+            together = torch.stack([torch.cat([part[name] for part in self.parts], 1) for name in names])
+            rows = dict(zip(names, together.cpu().to(torch.float64)))
         if not self.k_sums:
             return rows, torch.full((self.n_heads,), torch.nan, dtype=torch.float64)
         return rows, sum(s.cpu().to(torch.float64) for s in self.k_sums) / sum(float(n) for n in self.k_counts)
@@ -184,12 +187,12 @@ def measure(attention, sampler, n_record, fields):
     lengths, order = real_lengths(attention.real_queries, attention.n_sequences, attention.n_queries)
     device = attention.q.device
     counted = set()
-    for sequences, places in sampler.blocks(n_record, lengths, attention.n_heads, attention.n_keys):
-        positions = torch.tensor(places)
+    for sequences, chosen, positions in sampler.on(device, n_record, lengths, attention.n_heads, attention.n_keys):
         if order is not None:
-            positions = order[torch.tensor(sequences)].gather(-1, positions)
-        rows = attention.rows(torch.tensor(sequences, device=device), positions.to(device))
+            positions = order.to(device)[chosen].gather(-1, positions)
+        rows = attention.rows(chosen, positions)
         new = [at for at, i in enumerate(sequences) if i not in counted]  # keys count once, however many blocks
         counted.update(sequences)
+        new = slice(None) if len(new) == len(sequences) else new
         measured.add(rows, fields, rows.k_norms[new], None if rows.real is None else rows.real[new])
     return measured

@@ -7,6 +7,8 @@ the batch tells its documents, count for nothing here: `pad_mass` and `document_
 
 import torch
 
+from .rows import is_none
+
 # Different masks of one record, at most; layers with others have none.
 MOST = 16
 
@@ -16,10 +18,10 @@ def shown(rows):
 
     The five are the first and the last visible key, the number of visible keys, the query's own place and the last place there is; all
     of them count real keys of the query's document alone. A row that sees nothing, or has a score that is no number, has 0 keys. Heads
-    that see the same keys are one.
+    that see the same keys are one, where that costs no wait.
     """
     visible = rows.visible & ~torch.isnan(rows.scores).any(-1, keepdim=True)
-    if bool((visible == visible[:, :1]).all()):
+    if is_none(visible != visible[:, :1]):
         visible = visible[:, :1]
     own, end = rows.positions, torch.full_like(rows.positions, rows.n_keys - 1)
     eligible = _eligible(rows)  # [sequence, row, key]

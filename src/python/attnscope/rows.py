@@ -70,7 +70,7 @@ class Rows:
         largest = self.scores.masked_fill(~self.visible | ~torch.isfinite(self.scores), 0.0).abs().amax((0, 2, 3))
         noise = 1e-5 * (1 + largest)
         is_even = (high - low <= noise) & ((low + high).abs() > 4 * noise) & known.flatten(1).any()
-        if not bool(is_even.any()):
+        if is_none(is_even):
             return
         slope = ((low + high) / 2)[:, None, None]
         places = torch.arange(self.n_keys, device=bias.device) - self.positions[:, None, :, None]
@@ -252,14 +252,19 @@ def _visible(scores, pattern):
     """
     visible = scores != -torch.inf  # a NaN is visible
     low = (scores <= -5000) & visible
-    if not bool(low.any()):
+    if scores.numel() == 0 or is_none(low):
         return visible
-    others = visible & ~low & torch.isfinite(scores)
-    top = float(scores[low & torch.isfinite(scores)].max()) if bool((low & torch.isfinite(scores)).any()) else -torch.inf
-    floor = float(scores[others].abs().max()) if bool(others.any()) else 0.0
-    if floor > 0.2 * abs(top):
-        return visible
+    is_finite = torch.isfinite(scores)
+    others = visible & ~low & is_finite
+    top = scores.masked_fill(~(low & is_finite), -torch.inf).amax()
+    floor = scores.abs().masked_fill(~others, 0.0).amax()
+    is_gap = floor <= 0.2 * top.abs()
     dead = ~others.any(-1, keepdim=True)
     if pattern is None:
         pattern = scores.softmax(-1)
-    return visible & ~(low & ((pattern == 0) | dead))
+    return visible & ~(low & ((pattern == 0) | dead) & is_gap)
+
+
+def is_none(flags):
+    """Whether no flag is set, where asking is cheap. On other devices the answer is no: they would have to finish all work first."""
+    return flags.device.type == "cpu" and not bool(flags.any())

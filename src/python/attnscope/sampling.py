@@ -19,6 +19,16 @@ class Sampler:
 
     def __init__(self, n_rows, seed):
         self.n_rows, self.seed = n_rows, seed
+        self.last = None, []  # what was asked for, and the answer
+
+    def on(self, device, n_record, lengths, n_heads, n_keys):
+        """[(sequences, the same as a tensor, places [sequence, row])] of `blocks`, on a device; the layers of a step share them."""
+        asked = (device, n_record, tuple(lengths), n_heads, n_keys)
+        if self.last[0] != asked:
+            blocks = self.blocks(n_record, lengths, n_heads, n_keys)
+            self.last = asked, [(sequences, torch.tensor(sequences, device=device), torch.tensor(places, device=device))
+                                for sequences, places in blocks]
+        return self.last[1]
 
     def blocks(self, n_record, lengths, n_heads, n_keys):
         """[(sequences, [places of each])]: blocks of rows that are computed together.
