@@ -21,12 +21,20 @@ pub fn figure(value: f64, width: usize) -> String {
     format!("{text:>width$}")
 }
 
+/// The change of a value; 0 if it is within rounding error.
+pub fn moved(before: f64, after: f64) -> f64 {
+    let moved = after - before;
+    if moved.abs() <= 1e-6 * before.abs().max(after.abs()) {
+        0.0
+    } else {
+        moved
+    }
+}
+
 /// Formats the signed change of a value; 0 if it is within rounding error.
 pub fn change(before: f64, after: f64, width: usize) -> String {
-    let moved = after - before;
-    let is_rounding = moved.abs() <= 1e-6 * before.abs().max(after.abs());
-    let text = match moved {
-        _ if is_rounding => "0".to_owned(),
+    let text = match moved(before, after) {
+        0.0 => "0".to_owned(),
         moved if moved > 0.0 => format!("+{}", figure(moved, 0)),
         moved => figure(moved, 0),
     };

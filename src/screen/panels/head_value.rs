@@ -3,6 +3,7 @@
 use attnscope_checks::stats::{Compute, LayerReport, STATISTICS, Values};
 use attnscope_spec::Stack;
 
+use crate::figure::moved;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 
@@ -14,7 +15,8 @@ pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usi
     if app.grid_differs() {
         let both = app.both_layers(grid, layer_idx);
         return both.map_or(f64::NAN, |[before, after]| {
-            of(app, Shows::B, after, head_idx) - of(app, Shows::A, before, head_idx)
+            let before = of(app, Shows::A, before, head_idx);
+            moved(before, of(app, Shows::B, after, head_idx))
         });
     }
     let layer = app.layers_of(grid).get(layer_idx);
