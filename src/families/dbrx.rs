@@ -168,17 +168,9 @@ impl Experts {
             n,
             width,
             rule: RouterRule {
-                n_used,
-                scores: RouterScores::Softmax,
-                choice_bias: None,
-                groups: None,
                 normalises: power.is_some(),
                 power: power.unwrap_or(1.0) as f32,
-                least_sum: 0.0,
-                expert_scales: None,
-                scale: 1.0,
-                scales_inputs: false,
-                capacity: None,
+                ..RouterRule::plain(n_used, RouterScores::Softmax)
             },
             activation: activation_named(reader, "ffn_config.ffn_act_fn.name", name)?,
         })

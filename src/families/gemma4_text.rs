@@ -282,17 +282,9 @@ impl Experts {
         FeedForward::Experts(Box::new(ExpertsSpec {
             router: router.scaled(1.0, root),
             rule: RouterRule {
-                n_used: self.n_used,
-                scores: RouterScores::Softmax,
-                choice_bias: None,
-                groups: None,
                 normalises: true,
-                power: 1.0,
-                least_sum: 0.0,
-                scale: 1.0,
                 expert_scales: Some(format!("{at}.router.per_expert_scale")),
-                scales_inputs: false,
-                capacity: None,
+                ..RouterRule::plain(self.n_used, RouterScores::Softmax)
             },
             experts: (0..self.n).map(expert).collect(),
             shared: Some((mlp, None)),

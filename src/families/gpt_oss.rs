@@ -110,19 +110,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let bias = Some(format!("{router}.bias"));
         FeedForward::Experts(Box::new(ExpertsSpec {
             router: LinearSource::whole(format!("{router}.weight"), bias, d_model, n_experts),
-            rule: RouterRule {
-                n_used,
-                scores: RouterScores::SoftmaxOfChosen,
-                choice_bias: None,
-                groups: None,
-                normalises: false,
-                power: 1.0,
-                least_sum: 0.0,
-                expert_scales: None,
-                scale: 1.0,
-                scales_inputs: false,
-                capacity: None,
-            },
+            rule: RouterRule::plain(n_used, RouterScores::SoftmaxOfChosen),
             experts: (0..n_experts).map(expert).collect(),
             shared: None,
             latent: None,

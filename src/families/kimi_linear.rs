@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::reading::delta::kernels;
 use super::reading::expected::{Expected, check};
 use super::reading::experts::{NUMBERED, USUAL, gated};
-use super::reading::hybrid::{attending, layer_of, note_attending, replace};
+use super::reading::hybrid::{self, by_rule, layer_of, replace};
 use super::reading::latent::{self, LatentLike};
 use super::reading::llama_like::{
     BiasRule, ExpertStore, ExpertsKeys, SharedKeys, SharedWidth, SparseLayers,
@@ -82,35 +82,25 @@ fn name_dense(tensors: &Tensors, block: &mut BlockSpec) {
 
 /// Which layers attend: those in a list of words, or in a list of numbers from 1; otherwise every fourth from the fifth on.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
-    const TYPES: &str = "layer_types";
     const INSIDE: &str = "linear_attn_config";
     const ATTENDING: &str = "full_attn_layers";
     let listed = reader
         .value(INSIDE)
         .and_then(|inside| inside.get(ATTENDING));
-    let (attends, origin) = match (reader.words_by_layer(TYPES, n_layers)?, listed) {
-        (Some(words), _) => {
-            let attends = attending(reader, TYPES, &words)?;
-            (attends, Origin::Key(TYPES.to_owned()))
-        }
-        (None, Some(listed)) => {
-            let key = format!("{INSIDE}.{ATTENDING}");
-            let numbers = listed.as_array().map(|list| list.iter().map(Value::as_u64));
-            let numbers: Option<Vec<u64>> = numbers.and_then(|numbers| numbers.collect());
-            let Some(numbers) = numbers else {
-                let problem = format!("expected numbers of layers from 1, found {listed}");
-                return Err(Error::config(reader.path(), key, problem));
-            };
-            let attends = (1..=n_layers as u64).map(|nth| numbers.contains(&nth));
-            (attends.collect(), Origin::Key(key))
-        }
-        (None, None) => {
-            let attends = (0..n_layers).map(|idx| idx > 0 && idx.is_multiple_of(4));
-            (attends.collect(), Origin::Default(TYPES.to_owned()))
-        }
-    };
-    note_attending(reader, &attends, "gated delta rule", origin);
-    Ok(attends)
+    hybrid::attending_layers(reader, n_layers, "gated delta rule", |reader| {
+        let Some(listed) = listed else {
+            return by_rule((0..n_layers).map(|idx| idx > 0 && idx.is_multiple_of(4)));
+        };
+        let key = format!("{INSIDE}.{ATTENDING}");
+        let numbers = listed.as_array().map(|list| list.iter().map(Value::as_u64));
+        let numbers: Option<Vec<u64>> = numbers.and_then(|numbers| numbers.collect());
+        let Some(numbers) = numbers else {
+            let problem = format!("expected numbers of layers from 1, found {listed}");
+            return Err(Error::config(reader.path(), key, problem));
+        };
+        let attends = (1..=n_layers as u64).map(|nth| numbers.contains(&nth));
+        Ok((attends.collect(), Origin::Key(key)))
+    })
 }
 
 /// What all layers of the delta rule share.

@@ -8,7 +8,7 @@ use attnscope_spec::{Mixer, ModelSpec, TokenMixer};
 
 use super::Family;
 use super::reading::experts::NUMBERED;
-use super::reading::hybrid::{attending, layer_of, note_attending};
+use super::reading::hybrid::{self, by_rule, layer_of};
 use super::reading::llama_like::{
     self, BiasRule, ExpertStore, ExpertsKeys, NormStyle, RMS, Recipe,
 };
@@ -72,19 +72,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
 
 /// Which layers attend: those in a list, or every second one.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
-    const TYPES: &str = "layer_types";
-    let (attends, origin) = match reader.words_by_layer(TYPES, n_layers)? {
-        Some(words) => {
-            let attends = attending(reader, TYPES, &words)?;
-            (attends, Origin::Key(TYPES.to_owned()))
-        }
-        None => {
-            let attends = (0..n_layers).map(|idx| idx.is_multiple_of(2));
-            (attends.collect(), Origin::Default(TYPES.to_owned()))
-        }
-    };
-    note_attending(reader, &attends, "lightning attention", origin);
-    Ok(attends)
+    let others = "lightning attention";
+    hybrid::attending_layers(reader, n_layers, others, |_| {
+        by_rule((0..n_layers).map(|idx| idx.is_multiple_of(2)))
+    })
 }
 
 /// Settings that all lightning attention layers share.

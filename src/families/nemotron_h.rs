@@ -332,9 +332,6 @@ impl Experts {
             d_shared: reader.size_or("d_shared_expert", shared, 7688, default(shared))?,
             d_latent,
             rule: RouterRule {
-                n_used,
-                scores: RouterScores::Sigmoid,
-                choice_bias: None,
                 groups: Some(ExpertGroups {
                     n: groups,
                     n_kept,
@@ -343,11 +340,7 @@ impl Experts {
                 .filter(|_| groups > 1),
                 normalises: reader.flag_or("normalises_experts", "norm_topk_prob", true)?,
                 scale: scale as f32,
-                power: 1.0,
-                least_sum: 0.0,
-                expert_scales: None,
-                scales_inputs: false,
-                capacity: None,
+                ..RouterRule::plain(n_used, RouterScores::Sigmoid)
             },
         })
     }

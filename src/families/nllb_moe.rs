@@ -127,16 +127,8 @@ fn rule(reader: &mut Reader<'_>, n: usize) -> Result<RouterRule> {
     }
     let dropped = reader.number_or("expert_dropout", "moe_token_dropout", 0.2)?;
     Ok(RouterRule {
-        n_used: n.min(2),
-        scores: RouterScores::Softmax,
-        choice_bias: None,
-        groups: None,
         normalises: true,
-        power: 1.0,
-        least_sum: 0.0,
         scale: 1.0 - dropped as f32,
-        expert_scales: None,
-        scales_inputs: false,
-        capacity: None,
+        ..RouterRule::plain(n.min(2), RouterScores::Softmax)
     })
 }

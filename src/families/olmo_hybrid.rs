@@ -1,13 +1,13 @@
 //! OLMo Hybrid: the gated delta rule behind Llama's norms in most layers, OLMo 2's layers among them.
 
-use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use attnscope_checkpoint::{Checkpoint, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{BlockSpec, FeedForward, Mixer, ModelSpec, NormSource, TokenMixer};
 
 use super::Family;
 use super::reading::delta::{Delta, DeltaKeys, DeltaStore};
 use super::reading::either;
-use super::reading::hybrid::{attending, note_attending};
+use super::reading::hybrid::{self, by_rule};
 use super::reading::llama_like::{self, BiasRule, NormPlaces, QkNorm, Recipe, RopeLayers};
 
 pub const FAMILY: Family = Family::own("olmo_hybrid", "OlmoHybrid", read);
@@ -73,20 +73,10 @@ fn rotates(reader: &mut Reader<'_>) -> Result<RopeLayers> {
 
 /// Which layers attend: those in a list, or every fourth, but at least the last.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
-    const TYPES: &str = "layer_types";
-    let (attends, origin) = match reader.words_by_layer(TYPES, n_layers)? {
-        Some(words) => {
-            let attends = attending(reader, TYPES, &words)?;
-            (attends, Origin::Key(TYPES.to_owned()))
-        }
-        None => {
-            let every = n_layers.min(4);
-            let attends = (1..=n_layers).map(|nth| nth.is_multiple_of(every));
-            (attends.collect(), Origin::Default(TYPES.to_owned()))
-        }
-    };
-    note_attending(reader, &attends, "gated delta rule", origin);
-    Ok(attends)
+    let every = n_layers.min(4);
+    hybrid::attending_layers(reader, n_layers, "gated delta rule", |_| {
+        by_rule((1..=n_layers).map(|nth| nth.is_multiple_of(every)))
+    })
 }
 
 /// Names the norms of a layer as they are stored, and gives it the delta rule if it does not attend.

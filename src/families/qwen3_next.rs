@@ -6,7 +6,7 @@ use attnscope_spec::{BlockSpec, LinearSource, ModelSpec, Part, TokenMixer};
 
 use super::Family;
 use super::reading::delta::{DeltaKeys, DeltaStore};
-use super::reading::hybrid::{attending, note_attending, replace};
+use super::reading::hybrid::{self, replace};
 use super::reading::llama_like::{
     self, BiasRule, ExpertsKeys, NormStyle, QkNorm, RMS, Recipe, SharedKeys, SharedWidth,
     SparseLayers,
@@ -76,22 +76,13 @@ pub(super) fn read_as(
 
 /// Which layers attend: those in a list, or every n-th.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
-    const TYPES: &str = "layer_types";
     const EVERY: &str = "full_attention_interval";
-    let (attends, origin) = match reader.words_by_layer(TYPES, n_layers)? {
-        Some(words) => {
-            let attends = attending(reader, TYPES, &words)?;
-            (attends, Origin::Key(TYPES.to_owned()))
-        }
-        None => {
-            let default = Origin::Default(EVERY.to_owned());
-            let every = reader.size_or("attends_every", EVERY, 4, default)?;
-            let attends = (1..=n_layers).map(|nth| nth.is_multiple_of(every));
-            (attends.collect(), Origin::Derived(EVERY.to_owned()))
-        }
-    };
-    note_attending(reader, &attends, "gated delta rule", origin);
-    Ok(attends)
+    hybrid::attending_layers(reader, n_layers, "gated delta rule", |reader| {
+        let default = Origin::Default(EVERY.to_owned());
+        let every = reader.size_or("attends_every", EVERY, 4, default)?;
+        let attends = (1..=n_layers).map(|nth| nth.is_multiple_of(every));
+        Ok((attends.collect(), Origin::Derived(EVERY.to_owned())))
+    })
 }
 
 /// Splits the gate of each head from the fused query weights.

@@ -96,16 +96,7 @@ fn rule(reader: &mut Reader<'_>) -> Result<RouterRule> {
     }
     let room = reader.size_or(ROOM, ROOM, 64, Origin::Default(ROOM.to_owned()))?;
     Ok(RouterRule {
-        n_used: 1,
-        scores: RouterScores::Softmax,
-        choice_bias: None,
-        groups: None,
-        normalises: false,
-        power: 1.0,
-        least_sum: 0.0,
-        scale: 1.0,
-        expert_scales: None,
-        scales_inputs: false,
         capacity: Some(room),
+        ..RouterRule::plain(1, RouterScores::Softmax)
     })
 }

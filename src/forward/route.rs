@@ -108,19 +108,7 @@ mod tests {
     use super::*;
 
     fn rule(scores: RouterScores) -> RouterRule {
-        RouterRule {
-            n_used: 2,
-            scores,
-            choice_bias: None,
-            groups: None,
-            normalises: false,
-            power: 1.0,
-            least_sum: 0.0,
-            scale: 1.0,
-            expert_scales: None,
-            scales_inputs: false,
-            capacity: None,
-        }
+        RouterRule::plain(2, scores)
     }
 
     #[test]

@@ -125,6 +125,25 @@ pub struct RouterRule {
     pub capacity: Option<usize>,
 }
 
+impl RouterRule {
+    /// Weighs the chosen experts by their scores as they are.
+    pub fn plain(n_used: usize, scores: RouterScores) -> Self {
+        Self {
+            n_used,
+            scores,
+            choice_bias: None,
+            groups: None,
+            normalises: false,
+            power: 1.0,
+            least_sum: 0.0,
+            scale: 1.0,
+            expert_scales: None,
+            scales_inputs: false,
+            capacity: None,
+        }
+    }
+}
+
 /// A bias added to the router scores only to choose experts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChoiceBias {

@@ -208,23 +208,18 @@ impl ExpertsKeys {
             None => None,
         };
         let router = RouterRule {
-            n_used,
-            scores: self.scores,
-            choice_bias: None,
             groups,
             normalises: self.normalises.read(reader, "normalises_experts")?,
             scale: match self.scale {
                 Some((key, default)) => reader.number_or("expert_scale", key, default)? as f32,
                 None => 1.0,
             },
-            power: 1.0,
             least_sum: match self.least_sum {
                 Some((key, default)) => reader.number_or("least_weight_sum", key, default)? as f32,
                 None => 0.0,
             },
-            expert_scales: None,
             scales_inputs: self.scales_inputs,
-            capacity: None,
+            ..RouterRule::plain(n_used, self.scores)
         };
         let shared = match self.shared {
             Some(shared) => shared_width(reader, shared.width, d_expert)?.map(|w| (shared, w)),

@@ -28,6 +28,36 @@ pub fn attending(reader: &Reader<'_>, key: &str, words: &[String]) -> Result<Vec
     words.iter().map(attends).collect()
 }
 
+/// The list of layers' types.
+const TYPES: &str = "layer_types";
+
+/// Which layers attend: those that `layer_types` says, or those of `default`, with where that comes from. `others` is what the other
+/// layers do.
+///
+/// # Errors
+/// When a layer type is not known, or `default` gives an error.
+pub fn attending_layers(
+    reader: &mut Reader<'_>,
+    n_layers: usize,
+    others: &str,
+    default: impl FnOnce(&mut Reader<'_>) -> Result<(Vec<bool>, Origin)>,
+) -> Result<Vec<bool>> {
+    let (attends, origin) = match reader.words_by_layer(TYPES, n_layers)? {
+        Some(words) => (
+            attending(reader, TYPES, &words)?,
+            Origin::Key(TYPES.to_owned()),
+        ),
+        None => default(reader)?,
+    };
+    note_attending(reader, &attends, others, origin);
+    Ok(attends)
+}
+
+/// Layers that a rule names, which no key changes.
+pub fn by_rule(attends: impl Iterator<Item = bool>) -> Result<(Vec<bool>, Origin)> {
+    Ok((attends.collect(), Origin::Default(TYPES.to_owned())))
+}
+
 /// Notes how many layers attend, and what the other layers do.
 pub fn note_attending(reader: &mut Reader<'_>, attends: &[bool], others: &str, origin: Origin) {
     let n = attends.iter().filter(|attends| **attends).count();
