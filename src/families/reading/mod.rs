@@ -1,8 +1,9 @@
 //! Helpers that several families share: activations by name, tensor prefixes, head counts, norms, windows.
 
 pub(super) mod bart_like;
-mod bart_names;
+mod bart_recipe;
 pub(super) mod bert_like;
+mod bert_recipe;
 pub(super) mod bias_rule;
 pub(super) mod deberta_like;
 pub(super) mod delta;
