@@ -38,11 +38,13 @@ impl App {
         let run = self.runs.a.as_ref().map(|run| &run.source);
         let source = second_source.filter(|_| is_for_second).or(run);
         let source = source.or(self.last_source.as_ref()).unwrap_or(&empty);
-        let editor = Editor {
+        let mut editor = Editor {
             is_for_second,
             past: self.known.prompts.clone(),
+            prompt_form: self.prompt_form.clone(),
             ..Editor::new(source)
         };
+        editor.cut_again();
         self.overlay = Some(Overlay::Edit(Box::new(editor)));
     }
 

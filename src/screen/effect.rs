@@ -24,7 +24,12 @@ impl Effect {
             Self::Sweep(query) => worker.sweep(query),
             Self::Measure(query) => worker.measure(query),
             Self::SweepLayer(query) => worker.sweep_layer(query),
-            Self::Export | Self::ExportFigure | Self::Stop | Self::Remember(_) | Self::Copy(_) => {}
+            Self::Export
+            | Self::ExportFigure
+            | Self::Stop
+            | Self::EditOutside(_)
+            | Self::Remember(_)
+            | Self::Copy(_) => {}
         }
     }
 }

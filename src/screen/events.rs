@@ -15,6 +15,7 @@ impl App {
                 subject,
                 has_tokenizer,
                 tokenizer,
+                prompt_form,
                 device,
             } => {
                 let is_again = self.opened.is_some();
@@ -27,7 +28,7 @@ impl App {
                 self.device = device;
                 self.opened = Some(subject);
                 self.has_tokenizer = has_tokenizer;
-                self.tokenizer = tokenizer;
+                (self.tokenizer, self.prompt_form) = (tokenizer, prompt_form);
                 if is_again {
                     // Keep the selected head, or select the last one if there are fewer.
                     self.step_layer(0);

@@ -131,21 +131,24 @@ pub fn cut_left(text: &str, width: usize) -> String {
 
 /// A token's label on one line: line breaks and tabs as symbols, spaces trimmed, never empty.
 pub fn token_label(label: &str) -> String {
-    let shown: String = label
-        .trim_matches(' ')
-        .chars()
+    let shown = one_line(label.trim_matches(' '));
+    if shown.is_empty() {
+        "␣".to_owned()
+    } else {
+        shown
+    }
+}
+
+/// A text on one line: line breaks and tabs as symbols, spaces as they are.
+pub fn one_line(text: &str) -> String {
+    text.chars()
         .map(|c| match c {
             '\n' => '⏎',
             '\t' => '⇥',
             c if c.is_control() => '·',
             c => c,
         })
-        .collect();
-    if shown.is_empty() {
-        "␣".to_owned()
-    } else {
-        shown
-    }
+        .collect()
 }
 
 /// A horizontal bar of up to `width` columns, in steps of an eighth.

@@ -11,7 +11,9 @@ use super::state::views::Axis;
 impl App {
     /// Applies the background colour that the terminal reported.
     pub(super) fn take_ground(&mut self, ground: Ground) {
-        self.theme = Theme::with(ground, self.theme.depth, self.theme.look);
+        if self.follows_ground {
+            self.theme = Theme::with(ground, self.theme.depth, self.theme.look);
+        }
     }
 
     pub(super) fn choose_colours(&mut self, colours: Colours) {
@@ -23,6 +25,7 @@ impl App {
         } = self.theme;
         self.theme = match colours {
             Colours::Theme(ground, is_high_contrast) => {
+                self.follows_ground = false;
                 let look = Look {
                     is_high_contrast,
                     ..look

@@ -14,18 +14,14 @@ use attnscope_history::Update;
 use attnscope_prompt::Request;
 use attnscope_run::WhatIf;
 use attnscope_run::align::Alignment;
-#[cfg(unix)]
-use attnscope_system::signals::Asked;
 use attnscope_terminal::ground::Question;
 use attnscope_terminal::guard::{Guard, restore, tell_panics_apart};
-use attnscope_terminal::input::{Input, read_input};
+use attnscope_terminal::input::Answer;
 use attnscope_worker::{
     Against, Event, FirstPrompt, LiveOpening, Sink, Terms, UsualPrompt, Worker, caught,
 };
-use crossterm::event::Event as TermEvent;
 #[cfg(debug_assertions)]
 use crossterm::event::KeyCode;
-use crossterm::terminal::disable_raw_mode;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
@@ -33,6 +29,10 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use super::copying;
 use super::export::{Export, Writer};
 use super::graphics::Pictures;
+#[cfg(unix)]
+use super::hearing::hear_signals;
+use super::hearing::{Ears, listen};
+use super::outside::edit_outside;
 use super::state::app::App;
 use super::state::history_view::{HistoryReader, HistoryView};
 use super::state::known::Known;
@@ -118,9 +118,13 @@ struct EffectRunner {
     is_lost: bool,
     /// Whether to redraw everything.
     is_resized: bool,
+    /// A text to edit in the user's own editor.
+    outside: Option<String>,
     /// Query sent to the terminal, awaiting its answer.
     question: Option<Question>,
     graphics: Graphics,
+    /// Whether the terminal said that it shows sixels.
+    has_sixel: bool,
 }
 
 /// Opens the screen and returns when the user quits.
@@ -202,8 +206,10 @@ fn stay(
         stops: false,
         is_lost: false,
         is_resized: false,
+        outside: None,
         question: None,
         graphics: in_front.setup.graphics,
+        has_sixel: false,
     };
     let setup = in_front.setup;
     let (asks_ground, takes_mouse) = (setup.asks_ground, setup.takes_mouse);
@@ -245,13 +251,13 @@ fn stay(
     if !app.is_over {
         #[cfg(unix)]
         let _claim = hear_signals(sender.clone());
-        listen(sender);
+        let unusable = |e| Error::file("terminal", format!("cannot be used ({e})"));
         let terminal = TerminalSetup {
             asks_ground,
             takes_mouse,
+            ears: listen(sender).map_err(unusable)?,
         };
-        show(&mut app, &mut hands, &receiver, terminal)
-            .map_err(|e| Error::file("terminal", format!("cannot be used ({e})")))?;
+        show(&mut app, &mut hands, &receiver, terminal).map_err(unusable)?;
     }
     if let Some(remembered) = &hands.remembered
         && app.fatal.is_none()
@@ -267,6 +273,7 @@ fn stay(
 struct TerminalSetup {
     asks_ground: bool,
     takes_mouse: bool,
+    ears: Ears,
 }
 
 /// Reads a training on its own thread, which ends with the program.
@@ -297,8 +304,8 @@ fn show(
     receiver: &Receiver<Msg>,
     taking: TerminalSetup,
 ) -> io::Result<()> {
-    let guard = Guard::take(taking.takes_mouse)?;
-    if taking.asks_ground {
+    let guard = Guard::take(taking.takes_mouse, taking.asks_ground)?;
+    if taking.asks_ground || hands.graphics == Graphics::Auto {
         let term = std::env::var("TERM").unwrap_or_default();
         hands.question = Question::ask(&term)?;
     }
@@ -314,12 +321,12 @@ fn show(
     wait_for_answer(app, hands, receiver, |hands| {
         hands.question.as_ref()?.left_before_frame()
     });
-    let mut pictures = Pictures::of(hands.graphics);
+    let mut pictures = Pictures::of(hands.graphics, hands.has_sixel);
     while !app.is_over {
         // Resize even if the size is unchanged: a terminal may lose cells when it is resized back and forth.
         if std::mem::take(&mut hands.is_resized) {
             terminal.resize(area_of(app.size))?;
-            pictures.forget(hands.graphics);
+            pictures.forget(hands.graphics, hands.has_sixel);
         }
         pictures.draw(&mut terminal, app)?;
         let Ok(msg) = receiver.recv() else { break };
@@ -330,6 +337,13 @@ fn show(
             && let Ok(msg) = receiver.try_recv()
         {
             take_in(app, hands, msg);
+        }
+        if let Some(text) = hands.outside.take()
+            && !app.is_over
+        {
+            let edited = edit_outside(&text, &taking.ears);
+            take_in(app, hands, Msg::EditedOutside(edited));
+            hands.is_lost = true;
         }
         if std::mem::take(&mut hands.stops) && !app.is_over {
             stop(app);
@@ -368,11 +382,11 @@ fn wait_for_answer(
 const LARGEST: (u16, u16) = (1000, 1000);
 
 /// The terminal's size, limited to what is drawn.
-fn size() -> (u16, u16) {
+pub(super) fn size() -> (u16, u16) {
     bounded(crossterm::terminal::size().unwrap_or((80, 24)))
 }
 
-fn bounded((width, height): (u16, u16)) -> (u16, u16) {
+pub(super) fn bounded((width, height): (u16, u16)) -> (u16, u16) {
     (width.clamp(1, LARGEST.0), height.clamp(1, LARGEST.1))
 }
 
@@ -394,6 +408,10 @@ fn stop(app: &mut App) {
 fn take_in(app: &mut App, hands: &mut EffectRunner, msg: Msg) {
     let msg = match msg {
         Msg::Answer(answer) => {
+            if answer == (Answer::Attributes { has_sixel: true }) {
+                // The next frame shows its map as a picture.
+                (hands.has_sixel, hands.is_resized) = (true, true);
+            }
             let question = hands.question.as_mut();
             match question.and_then(|question| question.take(answer)) {
                 Some(ground) => Msg::Ground(ground),
@@ -432,6 +450,7 @@ fn take_in(app: &mut App, hands: &mut EffectRunner, msg: Msg) {
                 Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
             },
             Effect::Stop => hands.stops = true,
+            Effect::EditOutside(text) => hands.outside = Some(text),
             Effect::Copy(text) => {
                 if let Err(e) = copy(&text) {
                     app.written = None;
@@ -465,49 +484,4 @@ fn panic_if_asked(msg: &Msg) {
     if matches!(msg, Msg::Key(key) if key.code == KeyCode::F(12)) && is_asked() {
         panic!("asked to panic");
     }
-}
-
-/// Turns input and signals into messages, on threads that end with the program.
-fn listen(sender: Sender<Msg>) {
-    thread::spawn(move || {
-        read_input(|input| {
-            let event = match input {
-                Input::Event(event) => event,
-                Input::Answer(answer) => return sender.send(Msg::Answer(answer)).is_ok(),
-            };
-            let msg = match event {
-                TermEvent::Key(key) => Msg::Key(key),
-                TermEvent::Mouse(mouse) => Msg::Mouse(mouse),
-                TermEvent::Paste(text) => Msg::Paste(text),
-                TermEvent::Resize(width, height) => resized((width, height)),
-                TermEvent::FocusGained | TermEvent::FocusLost => return true,
-            };
-            sender.send(msg).is_ok()
-        });
-        // The terminal is gone.
-        let _ = sender.send(Msg::Terminate);
-    });
-}
-
-fn resized(size: (u16, u16)) -> Msg {
-    let (width, height) = bounded(size);
-    Msg::Resize(width, height)
-}
-
-/// Turns signals into messages while the returned claim is held.
-#[cfg(unix)]
-fn hear_signals(sender: Sender<Msg>) -> attnscope_system::signals::SignalClaim {
-    let tell = move |asked| {
-        // The screen may already have ended.
-        let _ = sender.send(match asked {
-            Asked::End => Msg::Terminate,
-            Asked::Stop => Msg::Stop,
-            Asked::Continue => Msg::Continued,
-            Asked::Resize => {
-                let (width, height) = size();
-                Msg::Resize(width, height)
-            }
-        });
-    };
-    attnscope_system::signals::claim(tell, || drop(disable_raw_mode()))
 }

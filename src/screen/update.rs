@@ -43,6 +43,14 @@ impl App {
                     editor.paste(&text);
                 }
             }
+            Msg::EditedOutside(text) => {
+                if let Some(Overlay::Edit(editor)) = &mut self.overlay {
+                    match text {
+                        Ok(text) => editor.replace(&text),
+                        Err(e) => editor.problem = Some(e.to_string()),
+                    }
+                }
+            }
             Msg::Mouse(mouse) => self.mouse(mouse, &mut effects),
             Msg::Worker(event) => self.event(event),
             Msg::Exported(Ok(Written { svg, .. })) => {
@@ -113,6 +121,7 @@ impl App {
             Some(Overlay::Edit(editor)) => match editor.key(key) {
                 Edited::Going => {}
                 Edited::Dismissed => self.overlay = None,
+                Edited::Outside(text) => effects.push(Effect::EditOutside(text)),
                 Edited::Submitted(request) => {
                     let is_for_second = editor.is_for_second;
                     self.submitted(request, is_for_second, effects);

@@ -19,7 +19,7 @@ use super::state::app::{App, Overlay};
 use super::state::panel::Panel;
 use super::state::run::Run;
 use super::state::scene::Scene;
-use super::widgets::{chooser, overlay, palette, writing};
+use super::widgets::{chooser, overlay, palette, text_field, writing};
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
@@ -48,7 +48,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         }
         Some(Overlay::Find(find)) => overlay::find(frame, areas.body, app, find),
         Some(Overlay::Palette(find)) => palette::draw(frame, areas.body, app, find),
-        Some(Overlay::Edit(editor)) => overlay::edit(frame, areas.body, app, editor),
+        Some(Overlay::Edit(editor)) => text_field::text_field(frame, areas.body, app, editor),
         Some(Overlay::Copy(offers)) => overlay::copying(frame, areas.body, app, offers),
         Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),
         Some(Overlay::Writing(view)) => writing::draw(frame, areas.body, app, view),

@@ -66,10 +66,12 @@ impl Question {
         let is_in_time = self.left(LIMIT).is_some();
         match answer {
             Answer::Background(rgb) => is_in_time.then(|| Ground::of(rgb)),
-            Answer::Attributes => {
+            Answer::Attributes { .. } => {
                 self.is_open = false;
                 None
             }
+            // Told later, of a change that the user made: never too late.
+            Answer::Scheme(ground) => Some(ground),
         }
     }
 }
@@ -93,7 +95,7 @@ mod tests {
             Some(Ground::Dark)
         );
         assert!(question.left_before_end().is_some());
-        assert_eq!(question.take(Answer::Attributes), None);
+        assert_eq!(question.take(Answer::Attributes { has_sixel: false }), None);
         assert_eq!(question.left_before_end(), None);
         let mut late = Question {
             asked: Instant::now() - 2 * LIMIT,
@@ -101,5 +103,7 @@ mod tests {
         };
         assert_eq!(late.take(Answer::Background([250; 3])), None);
         assert_eq!(late.left_before_frame(), None);
+        let changed = late.take(Answer::Scheme(Ground::Light));
+        assert_eq!(changed, Some(Ground::Light));
     }
 }

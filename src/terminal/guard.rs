@@ -7,6 +7,7 @@ use std::{panic, thread};
 use crossterm::event::{
     DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
 };
+use crossterm::style::Print;
 use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -18,12 +19,21 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// Holds the terminal; dropping this restores it.
 pub struct Guard {
     takes_mouse: bool,
+    /// Whether the terminal is to tell when it changes between dark and light.
+    follows_scheme: bool,
 }
 
+/// Mode 2031: the terminal tells when it changes between dark and light. Others ignore it.
+const TELL_SCHEME: &str = "\x1b[?2031h";
+const TELL_NO_SCHEME: &str = "\x1b[?2031l";
+
 impl Guard {
-    pub fn take(takes_mouse: bool) -> io::Result<Self> {
+    pub fn take(takes_mouse: bool, follows_scheme: bool) -> io::Result<Self> {
         // From here on, dropping the guard undoes a partial setup.
-        let guard = Self { takes_mouse };
+        let guard = Self {
+            takes_mouse,
+            follows_scheme,
+        };
         guard.begin()?;
         Ok(guard)
     }
@@ -48,6 +58,9 @@ impl Guard {
         )?;
         if self.takes_mouse {
             execute!(stdout(), EnableMouseCapture)?;
+        }
+        if self.follows_scheme {
+            execute!(stdout(), Print(TELL_SCHEME))?;
         }
         Ok(())
     }
@@ -97,6 +110,7 @@ pub fn restore() {
     // Try every step, even when another failed.
     let _ = execute!(
         out,
+        Print(TELL_NO_SCHEME),
         DisableBracketedPaste,
         DisableMouseCapture,
         LeaveAlternateScreen,

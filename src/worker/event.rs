@@ -7,7 +7,7 @@ use std::time::Duration;
 use attnscope_checks::stats::LayerReport;
 use attnscope_compare::Comparison;
 use attnscope_compute::ops::Device;
-use attnscope_prompt::{Prompt, Source};
+use attnscope_prompt::{Prompt, PromptForm, Source};
 use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
     SweepPoint, TensorStats,
@@ -51,6 +51,8 @@ pub enum Event {
         has_tokenizer: bool,
         /// The tokenizer's name, or why prompts must be ids.
         tokenizer: String,
+        /// What turns texts into tokens; `None` where another process or no file does.
+        prompt_form: Option<Arc<PromptForm>>,
         /// The device of computation.
         device: Device,
     },

@@ -34,6 +34,7 @@ impl Runner {
             subject,
             has_tokenizer: false,
             tokenizer: recorded.about.clone(),
+            prompt_form: None,
             device: Device::Cpu,
         });
         sink(Event::Started {
@@ -53,6 +54,7 @@ impl Runner {
             subject: Subject::Alignment(Arc::new(alignment.clone())),
             has_tokenizer: true,
             tokenizer: "words as the dictionaries have them".to_owned(),
+            prompt_form: None,
             device: Device::Cpu,
         });
         self.begin_alignment(run, alignment);

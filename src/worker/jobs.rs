@@ -129,7 +129,7 @@ impl Runner {
     fn read(&mut self, opening: &Opening) -> Result<Arc<Model>> {
         let started = Instant::now();
         let model = Arc::new(attnscope_families::read(opening.open()?)?);
-        let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let prompt_form = Arc::new(Tokenizer::open(&model.checkpoint.tokenizer)?);
         log::info!(
             "opened {} in {:?}",
             model.checkpoint.name,
@@ -143,6 +143,7 @@ impl Runner {
             subject: Subject::Model(model.clone()),
             has_tokenizer: prompt_form.tokenizer().is_some(),
             tokenizer: prompt_form.describe(),
+            prompt_form: Some(prompt_form.clone()),
             device: self.device.kind(),
         });
         self.prompt_form = prompt_form;

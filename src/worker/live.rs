@@ -165,6 +165,7 @@ impl Runner {
                 subject,
                 has_tokenizer: self.live_tokenizer.is_some(),
                 tokenizer: recorded.about.clone(),
+                prompt_form: None,
                 device: Device::Cpu,
             }
         } else {

@@ -33,7 +33,7 @@ pub(super) struct Runner {
     pub device: OwnDevice,
     pub context: Arc<Mutex<Context>>,
     pub sink: Sink,
-    pub prompt_form: PromptForm,
+    pub prompt_form: Arc<PromptForm>,
     /// The last opening, for opening it again.
     pub opening: Option<Opening>,
     /// Chooses the prompt for a training step if none was requested yet.

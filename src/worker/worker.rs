@@ -100,7 +100,7 @@ impl Worker {
                 terms: terms.clone(),
                 context,
                 sink,
-                prompt_form: PromptForm::Ids("no checkpoint is open".to_owned()),
+                prompt_form: Arc::new(PromptForm::Ids("no checkpoint is open".to_owned())),
                 opening: None,
                 usual,
                 last: None,

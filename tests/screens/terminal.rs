@@ -51,6 +51,38 @@ fn a_large_paste_arrives_whole() {
 }
 
 #[test]
+fn the_users_own_editor_gets_the_keys_and_its_text_comes_back() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let editor = directory.path().join("editor");
+    let script = "#!/bin/sh\nprintf 'which animal? '\nread -r animal < /dev/tty\n\
+                  [ -n \"$animal\" ] || exit 3\nprintf 'the old %s\\n' \"$animal\" > \"$2\"\n";
+    std::fs::write(&editor, script).expect("writes");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&editor, executable).expect("may be run");
+    // The variable holds an option too.
+    let command = format!("{} --wait", editor.display());
+    let Started { mut terminal, .. } = start_with(&[("VISUAL", &command)], (100, 30));
+    terminal.shows("3 notes");
+    terminal.send(b"e");
+    terminal.shows("Alt-Enter");
+    terminal.send(b"\x07");
+    terminal.shows("which animal?");
+    terminal.send(b"queen\n");
+    terminal.shows("the old queen");
+    // One that fails leaves the text.
+    terminal.send(b"\x07");
+    terminal.shows("which animal?");
+    terminal.send(b"\n");
+    terminal.shows("exit status: 3");
+    terminal.send(b"\r");
+    terminal.shows("3 tokens");
+    terminal.send(b"q");
+    assert_eq!(terminal.ends().code(), Some(0));
+    assert_eq!(terminal.not_restored(), [""; 0]);
+}
+
+#[test]
 fn the_terminal_is_given_back_however_the_program_ends() {
     for keys in [&b"q"[..], b"\x03", b"2e\x03"] {
         let Started { mut terminal, .. } = start();

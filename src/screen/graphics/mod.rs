@@ -1,7 +1,7 @@
 //! Maps as pictures, finer than terminal cells, if the terminal has a graphics protocol.
 //!
-//! No query is sent to the terminal: its environment variables say which protocol it has, and its window size gives the size of a
-//! cell. A frame is drawn as usual; then the cells of its map are cleared, and the picture is shown there.
+//! The terminal's environment variables say which protocol it has, or its attributes that it shows sixels. Its window size gives the
+//! size of a cell. A frame is drawn as usual; then the cells of its map are cleared, and the picture is shown there.
 
 use super::state::protocol::{Graphics, Protocol};
 
@@ -46,8 +46,8 @@ pub struct Pictures {
 
 impl Pictures {
     /// The state for this terminal; shows no pictures if the cell size is unknown.
-    pub fn of(graphics: Graphics) -> Self {
-        let protocol = graphics.protocol(|name| std::env::var(name).ok());
+    pub fn of(graphics: Graphics, has_sixel: bool) -> Self {
+        let protocol = graphics.protocol(|name| std::env::var(name).ok(), has_sixel);
         let size = crossterm::terminal::window_size().ok();
         let cell = size.and_then(|size| {
             let of = |pixels: u16, cells: u16| pixels.checked_div(cells);
@@ -68,8 +68,8 @@ impl Pictures {
     }
 
     /// Forgets the picture on screen, because the screen is about to be cleared or was used by another program.
-    pub fn forget(&mut self, graphics: Graphics) {
-        *self = Self::of(graphics);
+    pub fn forget(&mut self, graphics: Graphics, has_sixel: bool) {
+        *self = Self::of(graphics, has_sixel);
     }
 
     /// Draws a frame, and the picture that belongs to it.

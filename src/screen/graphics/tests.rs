@@ -38,12 +38,25 @@ fn a_protocol_is_used_only_where_the_terminal_says_that_it_has_one() {
         (&[("TERM_PROGRAM", "Apple_Terminal")], None),
         (&[], None),
     ] {
-        assert_eq!(Graphics::Auto.protocol(with(pairs)), expected, "{pairs:?}");
+        assert_eq!(
+            Graphics::Auto.protocol(with(pairs), false),
+            expected,
+            "{pairs:?}"
+        );
     }
     let kitty = [("TERM", "xterm-kitty")];
-    assert_eq!(Graphics::Off.protocol(with(&kitty)), None);
+    // One that says so itself shows sixels, if nothing better is known of it and nothing stands between.
+    for (pairs, expected) in [
+        (&[("TERM", "xterm-256color")][..], Some(Protocol::Sixel)),
+        (&kitty[..], Some(Protocol::Kitty)),
+        (&[("TMUX", "/tmp/x")], None),
+        (&[("NO_COLOR", "1")], None),
+    ] {
+        assert_eq!(Graphics::Auto.protocol(with(pairs), true), expected);
+    }
+    assert_eq!(Graphics::Off.protocol(with(&kitty), true), None);
     let chosen = Graphics::Use(Protocol::Sixel);
-    assert_eq!(chosen.protocol(with(&kitty)), Some(Protocol::Sixel));
+    assert_eq!(chosen.protocol(with(&kitty), false), Some(Protocol::Sixel));
 }
 
 /// Image of an n × n matrix in an area of the given width; its diagonal is 1, with nothing above it.

@@ -1,11 +1,12 @@
 //! The state of the whole screen and of the overlay in front of its panels.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use attnscope_checks::Check;
 use attnscope_checks::stats::HeadType;
 use attnscope_compute::ops::Device;
-use attnscope_prompt::Source;
+use attnscope_prompt::{PromptForm, Source};
 use attnscope_run::Subject;
 use attnscope_spec::Place;
 use attnscope_terminal::theme::Theme;
@@ -59,6 +60,8 @@ pub enum Overlay {
 #[derive(Debug)]
 pub struct App {
     pub theme: Theme,
+    /// Whether the theme follows the terminal's background, because nobody chose one.
+    pub follows_ground: bool,
     pub keys: Keymap,
     /// Whether the terminal's clipboard may be written.
     pub has_clipboard: bool,
@@ -81,6 +84,8 @@ pub struct App {
     pub has_tokenizer: bool,
     /// Name of the tokenizer, or the reason that prompts can only be ids.
     pub tokenizer: String,
+    /// What cuts texts into tokens while they are typed; `None` where another process does, or nothing.
+    pub prompt_form: Option<Arc<PromptForm>>,
     pub runs: Runs,
     pub known: Known,
     /// Prompt of the last run, kept while the files are read again and nothing runs yet.
@@ -128,6 +133,7 @@ impl App {
     pub fn new(theme: Theme, size: (u16, u16), opening: String) -> Self {
         Self {
             theme,
+            follows_ground: false,
             keys: Keymap::default(),
             has_clipboard: true,
             limits: Limits::default(),
@@ -142,6 +148,7 @@ impl App {
             opened: None,
             has_tokenizer: false,
             tokenizer: String::new(),
+            prompt_form: None,
             runs: Runs::default(),
             known: Known::default(),
             last_source: None,
@@ -174,6 +181,7 @@ impl App {
     /// Applies the settings of the screen.
     pub fn set_up(&mut self, setup: Setup) {
         self.theme = setup.theme;
+        self.follows_ground = setup.asks_ground;
         self.keys = setup.keys;
         self.has_clipboard = setup.has_clipboard;
         self.limits = setup.limits;

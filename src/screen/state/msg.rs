@@ -21,6 +21,8 @@ pub enum Msg {
     Key(KeyEvent),
     Mouse(MouseEvent),
     Paste(String),
+    /// The text as the user's own editor left it, or why there was no such editor.
+    EditedOutside(Result<String>),
     Resize(u16, u16),
     /// The terminal's answer to a query, and its background colour, if that was the answer.
     Answer(Answer),
@@ -67,6 +69,8 @@ pub enum Effect {
     Measure(EffectQuery),
     /// Copy a text to the clipboard.
     Copy(String),
+    /// Give the terminal to the user's own editor, to edit a text in it.
+    EditOutside(String),
     /// Suspend the program until the shell continues it.
     Stop,
     /// Export the screen and its data.

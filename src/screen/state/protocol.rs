@@ -33,18 +33,22 @@ pub enum Protocol {
 }
 
 impl Graphics {
-    /// The protocol to use, given the environment variables.
-    pub fn protocol(self, variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
+    /// The protocol to use, given the environment variables, and whether the terminal said that it shows sixels.
+    pub fn protocol(
+        self,
+        variable: impl Fn(&str) -> Option<String>,
+        has_sixel: bool,
+    ) -> Option<Protocol> {
         match self {
             Self::Off => None,
             Self::Use(protocol) => Some(protocol),
-            Self::Auto => detected(variable),
+            Self::Auto => detected(variable, has_sixel),
         }
     }
 }
 
 /// The protocol of terminals that are known to have one.
-fn detected(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
+fn detected(variable: impl Fn(&str) -> Option<String>, has_sixel: bool) -> Option<Protocol> {
     let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     let is = |name: &str, words: &[&str]| {
         let value = variable(name).unwrap_or_default().to_lowercase();
@@ -60,8 +64,9 @@ fn detected(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
     if is("TERM_PROGRAM", &["wezterm", "iterm"]) || is("LC_TERMINAL", &["iterm"]) {
         return Some(Protocol::Iterm);
     }
-    if is("TERM_PROGRAM", &["ghostty"]) {
+    if is("TERM_PROGRAM", &["ghostty", "warp"]) {
         return Some(Protocol::Kitty);
     }
-    is("TERM", &["foot", "mlterm", "contour"]).then_some(Protocol::Sixel)
+    // Windows Terminal, Konsole, Rio, VS Code where images are on, and others say so themselves.
+    (has_sixel || is("TERM", &["foot", "mlterm", "contour"])).then_some(Protocol::Sixel)
 }

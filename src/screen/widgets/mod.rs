@@ -8,5 +8,6 @@ pub mod legend;
 pub mod margins;
 pub mod overlay;
 pub mod palette;
+pub mod text_field;
 pub mod whole_map;
 pub mod writing;

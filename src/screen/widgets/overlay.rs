@@ -10,13 +10,12 @@ use ratatui::widgets::{Paragraph, Wrap};
 use super::frame::clear_box;
 use crate::figure::{cut, fit, wrapped};
 use crate::state::copied::Copied;
-use crate::state::editor::Editor;
 use crate::state::find::Find;
 use crate::state::keys::{Binding, Group};
 use crate::state::scene::Scene;
 
 /// A centred box, at most as large as the area.
-fn middle(area: Rect, width: u16, height: u16) -> Rect {
+pub(super) fn middle(area: Rect, width: u16, height: u16) -> Rect {
     area.centered(
         Constraint::Length(width.min(area.width)),
         Constraint::Length(height.min(area.height)),
@@ -249,32 +248,4 @@ pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
         ));
     }
     frame.render_widget(Paragraph::new(lines), list);
-}
-
-/// Draws the text field for the prompt.
-pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) {
-    let theme = &app.theme;
-    let title = match (editor.is_for_second, editor.edits_ids) {
-        _ if editor.edits_values => " file of values · Enter runs it · Esc leaves it as it was ",
-        (false, true) => " token ids (no tokenizer) · Enter runs · Esc leaves it as it was ",
-        (false, false) => {
-            " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "
-        }
-        (true, true) => " token ids of B · Enter runs them beside A · Esc leaves it as it was ",
-        (true, false) => " text of B · Enter runs it beside A · Esc leaves it as it was ",
-    };
-    let inside = clear_box(
-        frame,
-        middle(area, area.width.saturating_sub(8).min(110), 12),
-        app,
-        title,
-    );
-    let [field, note] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
-    frame.render_widget(&editor.area, field);
-    let said = match &editor.problem {
-        Some(problem) => Line::styled(cut(problem, note.width as usize), theme.notable()),
-        None if editor.past.is_empty() => Line::default(),
-        None => Line::styled("↑ earlier texts", theme.dim()),
-    };
-    frame.render_widget(said, note);
 }

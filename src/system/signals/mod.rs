@@ -12,7 +12,9 @@ pub use owner::{Owner, owner_of};
 pub use owner::{knows_owners, prefix_of};
 pub use temporary::{Temporary, is_live, undisturbed};
 #[cfg(unix)]
-pub use watch::{SignalClaim, can_stop, claim, die_if_asked, end_with_a_code, stop, watch};
+pub use watch::{
+    Lent, SignalClaim, can_stop, claim, die_if_asked, end_with_a_code, lend, stop, watch,
+};
 
 /// What a signal asks of a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

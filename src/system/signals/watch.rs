@@ -23,6 +23,8 @@ const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 /// Whether SIGTERM ends the program with an exit code.
 static HAS_CODE: AtomicBool = AtomicBool::new(false);
+/// Whether another program has the terminal, so that its keys are not meant for this one.
+static IS_LENT: AtomicBool = AtomicBool::new(false);
 static HANDLE: OnceLock<Handle> = OnceLock::new();
 
 /// The screen that receives signals.
@@ -69,7 +71,15 @@ fn attend(mut signals: Signals) {
         // Collect first: handling them may poll for more signals.
         let came: Vec<i32> = signals.wait().collect();
         for signal in came {
+            let is_lent = IS_LENT.load(Ordering::SeqCst);
             match signal {
+                // Ctrl-C is the other program's. Ctrl-Z stops both, so that the shell gets the terminal.
+                SIGINT | SIGQUIT if is_lent => {}
+                SIGTSTP if is_lent => {
+                    if let Err(e) = emulate_default_handler(SIGTSTP) {
+                        log::warn!("cannot stop: {e}");
+                    }
+                }
                 SIGWINCH => drop(tell(Asked::Resize)),
                 SIGTSTP => drop(tell(Asked::Stop)),
                 SIGCONT => drop(tell(Asked::Continue)),
@@ -128,6 +138,22 @@ pub fn die_if_asked() {
         0 => {}
         signal => die(signal),
     }
+}
+
+/// Held while another program has the terminal.
+#[derive(Debug)]
+pub struct Lent(());
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        IS_LENT.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Leaves the signals of keys (Ctrl-C, Ctrl-\, Ctrl-Z) to another program, to which the terminal is lent.
+pub fn lend() -> Lent {
+    IS_LENT.store(true, Ordering::SeqCst);
+    Lent(())
 }
 
 /// Held by a screen while it receives signals.

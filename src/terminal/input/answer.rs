@@ -1,6 +1,7 @@
-//! Parses a terminal's answers about itself: its background (OSC 11), and its attributes (DA1).
+//! Parses what a terminal says of itself: its background (OSC 11), its attributes (DA1), and changes between dark and light (mode 2031).
 
 use super::read::{Answer, Read};
+use crate::theme::Ground;
 
 /// Longer sequences are not answers to our questions.
 const LONGEST: usize = 48;
@@ -53,6 +54,26 @@ fn colour_of(channels: &[u8]) -> Option<[u8; 3]> {
     Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
+/// Number of sixel graphics among the attributes of a terminal.
+const SIXEL: &[u8] = b"4";
+
+/// Reads the numbers of `ESC [ ? 62 ; 4 c`. The first is the class of the terminal.
+pub(super) fn attributes(numbers: &[u8]) -> Answer {
+    let mut numbers = numbers.split(|byte| *byte == b';').skip(1);
+    Answer::Attributes {
+        has_sixel: numbers.any(|number| number == SIXEL),
+    }
+}
+
+/// Reads the number of `ESC [ ? 997 ; 1 n`.
+pub(super) fn scheme(number: &[u8]) -> Option<Answer> {
+    match number {
+        b"1" => Some(Answer::Scheme(Ground::Dark)),
+        b"2" => Some(Answer::Scheme(Ground::Light)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crossterm::event::{Event, KeyCode, KeyModifiers};
@@ -83,6 +104,7 @@ mod tests {
     #[test]
     fn backgrounds_are_parsed_in_every_form_without_losing_keys_around_them() {
         let white = Answer::Background([255; 3]);
+        let plain = Answer::Attributes { has_sixel: false };
         for (bytes, keys, answers) in [
             (&b"j\x1b]11;rgb:ffff/ffff/ffff\x07q"[..], "jq", &[white][..]),
             (b"j\x1b]11;rgb:ff/ff/ff\x1b\\q", "jq", &[white]),
@@ -95,9 +117,21 @@ mod tests {
             (
                 b"\x1b]11;rgb:0000/0000/0000\x07\x1b[?62;22cj",
                 "j",
-                &[Answer::Background([0; 3]), Answer::Attributes],
+                &[Answer::Background([0; 3]), plain],
             ),
-            (b"\x1b[?6c", "", &[Answer::Attributes]),
+            (b"\x1b[?6c", "", &[plain]),
+            // A class of 4 is no attribute.
+            (b"\x1b[?4;22c", "", &[plain]),
+            (
+                b"\x1b[?62;4;9;22cq",
+                "q",
+                &[Answer::Attributes { has_sixel: true }],
+            ),
+            (
+                b"\x1b[?997;2nj\x1b[?997;1n\x1b[?997;3n",
+                "j",
+                &[Answer::Scheme(Ground::Light), Answer::Scheme(Ground::Dark)],
+            ),
             // Without a colour.
             (b"\x1b]11;rgb:/\x07j", "j", &[]),
         ] {

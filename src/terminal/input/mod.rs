@@ -6,6 +6,8 @@
 
 mod answer;
 mod control;
+#[cfg(unix)]
+mod hold;
 mod parser;
 mod read;
 #[cfg(unix)]
@@ -13,6 +15,8 @@ mod reader;
 
 use crossterm::event::Event;
 
+#[cfg(unix)]
+pub use self::hold::{Held, InputHold};
 pub use self::read::Answer;
 
 /// Input from a terminal.
@@ -24,10 +28,10 @@ pub enum Input {
     Answer(Answer),
 }
 
-/// Reads until the terminal is gone, or `tell` returns false.
+/// Reads until the terminal is gone, or `tell` returns false. Nothing is read while `hold` is held.
 #[cfg(unix)]
-pub fn read_input(tell: impl FnMut(Input) -> bool) {
-    reader::read_from(std::io::stdin(), tell);
+pub fn read_input(hold: &InputHold, tell: impl FnMut(Input) -> bool) {
+    reader::read_from(std::io::stdin(), hold, tell);
 }
 
 /// Reads until the terminal is gone, or `tell` returns false.

@@ -253,7 +253,11 @@ fn sequence(bytes: &[u8]) -> Read {
         // Cut off: this byte starts something else.
         0x00..=0x1f | 0x7f..=0xff => Read::Whole(2 + at, None),
         b'~' if &body[..at] == b"200" => Read::PasteBegins(3 + at),
-        b'c' if body[0] == b'?' => Read::Answer(3 + at, Answer::Attributes),
+        b'c' if body[0] == b'?' => Read::Answer(3 + at, answer::attributes(&body[1..at])),
+        b'n' if body.starts_with(b"?997;") => match answer::scheme(&body[5..at]) {
+            Some(scheme) => Read::Answer(3 + at, scheme),
+            None => Read::Whole(3 + at, None),
+        },
         last => Read::Whole(3 + at, control::event(&body[..at], last)),
     }
 }

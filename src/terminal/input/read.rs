@@ -2,13 +2,17 @@
 
 use crossterm::event::Event;
 
+use crate::theme::Ground;
+
 /// A terminal's answer to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Background colour.
     Background([u8; 3]),
     /// Terminal attributes. A terminal that has not reported a colour before this will not.
-    Attributes,
+    Attributes { has_sixel: bool },
+    /// The terminal or its system changed between dark and light.
+    Scheme(Ground),
 }
 
 /// Beginning of some bytes.

@@ -7,13 +7,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Input;
+use super::hold::InputHold;
 use super::parser::Parser;
 
 /// Most bytes that a terminal delivers at once.
 const CHUNK: usize = 4096;
 
-/// Reads until the terminal is gone, or `tell` returns false.
-pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Input) -> bool) {
+/// Reads until the terminal is gone, or `tell` returns false. Nothing is read while `hold` is held.
+pub fn read_from(terminal: impl AsFd, hold: &InputHold, mut tell: impl FnMut(Input) -> bool) {
     let mut parser = Parser::default();
     let mut bytes = [0; CHUNK];
     let mut events = Vec::new();
@@ -24,9 +25,17 @@ pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Input) -> bool) {
             .patience()
             .map(|patience| patience.saturating_sub(last.elapsed()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut waited_for = [PollFd::new(&terminal, PollFlags::IN)];
+        let mut waited_for = [
+            PollFd::new(&terminal, PollFlags::IN),
+            PollFd::new(hold.woken(), PollFlags::IN),
+        ];
         match poll(&mut waited_for, timeout.as_ref()) {
             Ok(0) => parser.give_up(&mut events),
+            Ok(_) if !waited_for[1].revents().is_empty() => {
+                hold.wait();
+                // What came before belongs to nothing that comes now.
+                parser = Parser::default();
+            }
             // Also after a hangup, which the read then reports.
             Ok(_) => match rustix::io::read(&terminal, &mut bytes) {
                 Ok(0) => return,
@@ -68,11 +77,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_is_read_while_input_is_held_and_all_of_it_afterwards() {
+        let (mut ours, theirs) = UnixStream::pair().expect("a pair");
+        let (sender, events) = mpsc::channel();
+        let hold = InputHold::new().expect("a pipe");
+        let reader = thread::spawn({
+            let hold = hold.clone();
+            move || read_from(theirs, &hold, |input| sender.send(input).is_ok())
+        });
+        let mut typed = |letter: char| {
+            let mut bytes = [0; 4];
+            ours.write_all(letter.encode_utf8(&mut bytes).as_bytes())
+                .expect("writes");
+        };
+        let key = |letter| {
+            let key = KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE);
+            Ok(Input::Event(Event::Key(key)))
+        };
+        let long = Duration::from_secs(5);
+        for _ in 0..2 {
+            typed('a');
+            assert_eq!(events.recv_timeout(long), key('a'));
+            let held = hold.hold().expect("holds");
+            typed('b');
+            let nothing = events.recv_timeout(Duration::from_millis(100));
+            assert!(nothing.is_err(), "{nothing:?}");
+            drop(held);
+            assert_eq!(events.recv_timeout(long), key('b'));
+        }
+        drop(ours);
+        reader.join().expect("ends when the terminal is gone");
+    }
+
+    #[test]
     fn an_incomplete_sequence_is_given_up_and_does_not_swallow_the_next_key() {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair");
         let (sender, events) = mpsc::channel();
+        let hold = InputHold::new().expect("a pipe");
         let reader = thread::spawn(move || {
-            read_from(theirs, |input| match input {
+            read_from(theirs, &hold, |input| match input {
                 Input::Event(event) => sender.send(event).is_ok(),
                 Input::Answer(answer) => panic!("nobody asked: {answer:?}"),
             })

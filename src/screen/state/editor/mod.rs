@@ -1,21 +1,52 @@
 //! The text field for editing the prompt.
 
+mod finding;
+mod opening;
+mod pieces;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
+use std::sync::Arc;
 
 use attnscope_checkpoint::values::Values;
-use attnscope_prompt::{PictureSource, Request, Source};
+use attnscope_prompt::{PictureSource, PromptForm, Request, Source};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::{CursorMove, TextArea};
 
-/// A prompt being edited: its text, or its ids if there is no tokenizer.
+pub use self::finding::Finding;
+pub use self::opening::{PathField, text_of};
+pub use self::pieces::Pieces;
+
+/// What a text field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    Text,
+    /// Token ids, where there is no tokenizer.
+    Ids,
+    /// The path of a picture.
+    Picture,
+    /// The path of a file with rows of numbers.
+    Values,
+}
+
+/// What the keys of a text field change, besides the text.
+#[derive(Debug, Default)]
+pub enum Mode {
+    #[default]
+    Typing,
+    /// Looking for an earlier text.
+    Finding(Finding),
+    /// Typing the path of a file whose text is to be taken.
+    Opening(PathField),
+}
+
+/// A prompt being edited.
 #[derive(Debug)]
 pub struct Editor {
     pub area: TextArea<'static>,
-    pub edits_ids: bool,
-    /// Whether the text is the path of a picture.
-    pub edits_picture: bool,
-    /// Whether the text is the path of a file with rows of numbers.
-    pub edits_values: bool,
+    pub holds: Holds,
+    pub mode: Mode,
     /// Whether the submitted prompt becomes B.
     pub is_for_second: bool,
     /// Prompts of this and earlier sessions, the newest last.
@@ -24,6 +55,9 @@ pub struct Editor {
     pub at: Option<usize>,
     pub draft: String,
     pub problem: Option<String>,
+    /// Cuts the text into tokens while it is typed; `None` if there is no tokenizer at hand.
+    pub prompt_form: Option<Arc<PromptForm>>,
+    pub pieces: Option<Pieces>,
 }
 
 /// Formats a prompt as it would be typed.
@@ -56,21 +90,41 @@ pub enum Edited {
     Going,
     Dismissed,
     Submitted(Request),
+    /// The text is to be edited by the user's own editor.
+    Outside(String),
 }
 
 impl Editor {
     pub fn new(source: &Source) -> Self {
         Self {
             area: area_of(&as_text(source)),
-            edits_ids: matches!(source, Source::Ids(_)),
-            edits_picture: matches!(source, Source::Picture(_)),
-            edits_values: matches!(source, Source::Values(_)),
+            holds: match source {
+                Source::Text(_) => Holds::Text,
+                Source::Ids(_) => Holds::Ids,
+                Source::Picture(_) => Holds::Picture,
+                Source::Values(_) => Holds::Values,
+            },
+            mode: Mode::Typing,
             is_for_second: false,
             past: Vec::new(),
             at: None,
             draft: String::new(),
             problem: None,
+            prompt_form: None,
+            pieces: None,
         }
+    }
+
+    /// The text as it stands in the field.
+    pub fn text(&self) -> String {
+        self.area.lines().join("\n")
+    }
+
+    /// Replaces the text, with the cursor at its end.
+    pub fn replace(&mut self, text: &str) {
+        self.area = area_of(text);
+        self.problem = None;
+        self.cut_again();
     }
 
     /// Shows an older or newer prompt, or finally the text being typed.
@@ -78,7 +132,7 @@ impl Editor {
         let n = self.past.len();
         let at = match (self.at, is_older) {
             (None, true) if n > 0 => {
-                self.draft = self.area.lines().join("\n");
+                self.draft = self.text();
                 Some(n - 1)
             }
             (Some(at), true) => Some(at.saturating_sub(1)),
@@ -92,6 +146,17 @@ impl Editor {
     }
 
     pub fn key(&mut self, key: KeyEvent) -> Edited {
+        let edited = match std::mem::take(&mut self.mode) {
+            Mode::Typing => self.type_key(key),
+            Mode::Finding(finding) => self.find_key(finding, key),
+            Mode::Opening(field) => self.open_key(field, key),
+        };
+        self.cut_again();
+        edited
+    }
+
+    /// A key while neither an earlier text nor a file is looked for.
+    fn type_key(&mut self, key: KeyEvent) -> Edited {
         let has_modifier = key
             .modifiers
             .intersects(KeyModifiers::ALT | KeyModifiers::SHIFT);
@@ -102,6 +167,18 @@ impl Editor {
             KeyCode::Up if self.area.cursor().0 == 0 => self.turn(true),
             KeyCode::Down if self.area.cursor().0 + 1 == self.area.lines().len() => {
                 self.turn(false);
+            }
+            KeyCode::Left if key.modifiers == KeyModifiers::ALT => self.step_token(false),
+            KeyCode::Right if key.modifiers == KeyModifiers::ALT => self.step_token(true),
+            KeyCode::Char('r') if key.modifiers == KeyModifiers::CONTROL => {
+                return self.begin_to_find();
+            }
+            KeyCode::Char('o') if key.modifiers == KeyModifiers::CONTROL => {
+                self.mode = Mode::Opening(PathField::default());
+            }
+            KeyCode::Char('g') if key.modifiers == KeyModifiers::CONTROL => {
+                self.problem = None;
+                return Edited::Outside(self.text());
             }
             KeyCode::Char(letter) if key.modifiers == KeyModifiers::CONTROL => {
                 self.edit(key, letter)
@@ -162,23 +239,30 @@ impl Editor {
     }
 
     pub fn paste(&mut self, text: &str) {
-        self.area.insert_str(text);
-        self.problem = None;
+        match &mut self.mode {
+            Mode::Typing => {
+                self.area.insert_str(text);
+                self.problem = None;
+            }
+            Mode::Finding(finding) => finding.query.push_str(text.trim()),
+            Mode::Opening(field) => field.path.push_str(text.trim()),
+        }
+        self.cut_again();
     }
 
     fn submit(&mut self) -> Edited {
-        let text = self.area.lines().join("\n");
+        let text = self.text();
         if text.trim().is_empty() {
             self.problem = Some("nothing to run: type something, or press Esc".to_owned());
             return Edited::Going;
         }
-        if self.edits_picture {
+        if self.holds == Holds::Picture {
             return Edited::Submitted(Request {
                 source: Source::picture(text.trim()),
                 ..Request::text("")
             });
         }
-        if self.edits_values {
+        if self.holds == Holds::Values {
             return match Values::read(Path::new(text.trim())) {
                 Ok(values) => Edited::Submitted(Request {
                     source: Source::Values(values),
@@ -190,7 +274,7 @@ impl Editor {
                 }
             };
         }
-        if !self.edits_ids {
+        if self.holds == Holds::Text {
             return Edited::Submitted(Request::text(text));
         }
         let words = text
@@ -205,129 +289,6 @@ impl Editor {
                 self.problem = Some(format!("expected token ids, found {word:?}"));
                 Edited::Going
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn press(editor: &mut Editor, code: KeyCode) -> Edited {
-        editor.key(KeyEvent::new(code, KeyModifiers::NONE))
-    }
-
-    #[test]
-    fn ids_are_parsed_and_an_invalid_id_is_named() {
-        let mut editor = Editor::new(&Source::Ids(vec![1, 2]));
-        press(&mut editor, KeyCode::Char('x'));
-        assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
-        assert!(
-            editor.problem.as_ref().is_some_and(|p| p.contains("2x")),
-            "{:?}",
-            editor.problem
-        );
-        press(&mut editor, KeyCode::Backspace);
-        assert_eq!(
-            press(&mut editor, KeyCode::Enter),
-            Edited::Submitted(Request::ids(vec![1, 2]))
-        );
-    }
-
-    #[test]
-    fn up_shows_older_prompts_and_down_returns_to_the_typed_text() {
-        let mut editor = Editor {
-            past: vec!["one".to_owned(), "two".to_owned()],
-            ..Editor::new(&Source::Text("new".to_owned()))
-        };
-        let mut texts = Vec::new();
-        for code in [
-            KeyCode::Up,
-            KeyCode::Up,
-            KeyCode::Up,
-            KeyCode::Down,
-            KeyCode::Down,
-        ] {
-            press(&mut editor, code);
-            texts.push(editor.area.lines().join(" "));
-        }
-        assert_eq!(texts, ["two", "one", "one", "two", "new"]);
-        press(&mut editor, KeyCode::Down);
-        assert_eq!(editor.area.lines(), ["new"]);
-    }
-
-    #[test]
-    fn an_empty_text_is_not_submitted_and_escape_closes_the_editor() {
-        let mut editor = Editor::new(&Source::Text("a".to_owned()));
-        press(&mut editor, KeyCode::Backspace);
-        assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
-        assert!(editor.problem.is_some());
-        assert_eq!(press(&mut editor, KeyCode::Esc), Edited::Dismissed);
-    }
-
-    #[test]
-    fn letters_that_are_shortcuts_elsewhere_are_typed_as_text() {
-        let mut editor = Editor::new(&Source::Text(String::new()));
-        for c in "q?1".chars() {
-            assert_eq!(press(&mut editor, KeyCode::Char(c)), Edited::Going);
-        }
-        assert_eq!(
-            press(&mut editor, KeyCode::Enter),
-            Edited::Submitted(Request::text("q?1"))
-        );
-    }
-
-    #[test]
-    fn keys_with_control_edit_as_in_a_shell() {
-        let mut editor = Editor::new(&Source::Text("one two.three  four".to_owned()));
-        let mut control = |letter: char| {
-            editor.key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
-            (editor.area.lines().join("\n"), editor.area.cursor().1)
-        };
-        let is = |found: (String, usize), text: &str, column: usize| {
-            assert_eq!(found, (text.to_owned(), column));
-        };
-        is(control('w'), "one two.three  ", 15);
-        is(control('w'), "one ", 4);
-        is(control('a'), "one ", 0);
-        // At the start of a line there is nothing to delete, and Ctrl-U does not undo.
-        is(control('u'), "one ", 0);
-        is(control('f'), "one ", 1);
-        is(control('k'), "o", 1);
-        is(control('e'), "o", 1);
-        is(control('k'), "o", 1);
-        is(control('u'), "", 0);
-        is(control('_'), "o", 1);
-    }
-
-    #[test]
-    fn control_u_clears_what_was_typed_and_keeps_the_line_above() {
-        let mut editor = Editor::new(&Source::Text("above\nbelow".to_owned()));
-        let clear = KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL);
-        for _ in 0..3 {
-            editor.key(clear);
-        }
-        assert_eq!(editor.area.lines(), ["above", ""]);
-    }
-
-    #[test]
-    fn values_are_edited_as_the_path_of_their_file() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let [first, second] = ["a.csv", "b.csv"].map(|name| directory.path().join(name));
-        std::fs::write(&first, "1,2\n").expect("writes");
-        let mut editor = Editor::new(&Source::Values(Values::read(&first).expect("reads")));
-        assert_eq!(editor.area.lines(), [first.display().to_string()]);
-        editor.area = area_of(&second.display().to_string());
-        assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
-        let problem = editor.problem.clone().expect("a problem");
-        assert!(problem.contains("b.csv: cannot be opened"), "{problem}");
-        std::fs::write(&second, "3\n").expect("writes");
-        match press(&mut editor, KeyCode::Enter) {
-            Edited::Submitted(Request {
-                source: Source::Values(values),
-                ..
-            }) => assert_eq!(values.rows(), [vec![3.0]]),
-            other => panic!("{other:?}"),
         }
     }
 }
