@@ -20,6 +20,7 @@ mod foreign_ids;
 mod foreign_step;
 mod future_leak;
 mod gain;
+mod head_reshape;
 mod invariance;
 mod knows_nothing;
 mod label_shift;
@@ -146,6 +147,7 @@ pub static CHECKS: &[&Check] = &[
     &uniform_row::CHECK,
     &pattern_mismatch::CHECK,
     &normaliser::CHECK,
+    &head_reshape::CHECK,
     &future_leak::CHECK,
     &padding_leak::CHECK,
     &batch_leak::CHECK,

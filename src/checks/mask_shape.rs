@@ -15,8 +15,8 @@
 //! and 80 % of its rows and cells are as it says. Value: how many keys the mask is off, or how many layers differ.
 //!
 //! ## False alarms
-//! A prefix and a wait-k mask are information; declared ones (`attnscope.prefix`, `attnscope.wait_k` in the metadata) pass. A
-//! cache with room for later keys looks like a mask that counts from the wrong end: then the finding is a warning, unless the
+//! A prefix, a wait-k mask and a hidden diagonal without a causal mask (locality self-attention, Lee et al. 2021) are information;
+//! declared ones (`attnscope.prefix`, `attnscope.wait_k` in the metadata) pass. A cache with room for later keys looks like a mask that counts from the wrong end: then the finding is a warning, unless the
 //! call was recorded or the attention mask says that the newest key is a token.
 //!
 //! ## Example
@@ -276,10 +276,10 @@ impl<'a> Seen<'a> {
                 "use torch.triu(…, diagonal=1) for what is hidden, or torch.tril(…) for what is seen",
             ),
             _ if self.shape.sees_own == Some(false) => said(
-                Severity::Warning,
+                Severity::Info,
                 1.0,
                 "no query sees its own position, and every one sees those beside it",
-                "leave the diagonal visible, unless queries must not see themselves",
+                "by design in locality self-attention (Lee et al. 2021); elsewhere leave the diagonal visible",
             ),
             _ => None,
         }

@@ -9,7 +9,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 25] = modules![
+const MODULES: [(&str, &str); 26] = modules![
     "_capture" / "__init__",
     "_capture" / "axes",
     "_capture" / "following",
@@ -19,6 +19,7 @@ const MODULES: [(&str, &str); 25] = modules![
     "_capture" / "porting",
     "_capture" / "probing",
     "_capture" / "recording",
+    "_capture" / "reshaping",
     "_capture" / "shared",
     "_capture" / "values",
     "_capture" / "words",

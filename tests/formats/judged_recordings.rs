@@ -450,3 +450,56 @@ fn an_output_that_hears_no_earlier_token_is_an_error_that_names_the_first_module
     );
     assert_eq!(old.status("context-blind"), Status::NotApplicable);
 }
+
+#[test]
+fn heads_that_a_reshape_mixed_with_positions_are_an_error_that_says_how_to_move_them() {
+    let (patterns, _) = causal_heads(7, 2, N, 1.0);
+    let said = |moved: [&str; 2]| {
+        let calls: Vec<String> = (0..2)
+            .map(|idx| {
+                format!(
+                    r#"{{"name":"blocks.{idx}.attn","heads_moved":{}}}"#,
+                    moved[idx]
+                )
+            })
+            .collect();
+        let trace = (0..2).fold(Trace::default(), |trace, layer_idx| {
+            trace.layer(layer_idx, &patterns, None)
+        });
+        trace
+            .says("calls", &format!("[{}]", calls.join(",")))
+            .said()
+    };
+    let right = r#"{"v":true,"z":true}"#;
+    assert_eq!(said([right; 2]).status("head-reshape"), Status::Passed);
+    assert_eq!(
+        said(["{}"; 2]).status("head-reshape"),
+        Status::NotApplicable
+    );
+    let merged = said([right, r#"{"rot_q":true,"z":false}"#]);
+    let finding = one(&merged, "head-reshape");
+    assert_eq!((finding.severity, finding.value), (Severity::Error, 1.0));
+    assert_eq!(finding.place.layer_idx, Some(1));
+    assert!(
+        finding.evidence.starts_with("L1: outputs of heads"),
+        "{}",
+        finding.evidence
+    );
+    assert_eq!(
+        finding.advice,
+        "merge heads with transpose(1, 2).reshape(B, T, H * D)"
+    );
+    let split = said([r#"{"rot_q":false,"rot_k":false,"v":false,"z":true}"#; 2]);
+    let finding = one(&split, "head-reshape");
+    assert_eq!((finding.value, finding.place.layer_idx), (6.0, None));
+    assert!(
+        finding.evidence.starts_with("all 2 layers: "),
+        "{}",
+        finding.evidence
+    );
+    assert!(
+        finding.advice.contains("view(B, T, H, D).transpose(1, 2)"),
+        "{}",
+        finding.advice
+    );
+}

@@ -205,6 +205,23 @@ class Runs(unittest.TestCase):
         self.assertEqual(metadata["attnscope.probe"], "1")
         self.assertLess(tensors["probe.future.moved"].max(), 1e-5)
 
+    def test_a_model_that_leaves_out_the_last_token_itself_is_probed_on_the_others(self):
+        class Shifts(nn.Module):
+            """Takes a text and its labels in one, as training code does."""
+
+            def __init__(self):
+                super().__init__()
+                self.inner = Model()
+
+            def forward(self, ids):
+                return self.inner(ids[:, :-1])
+
+        tensors, metadata = read(Subject(Shifts()).run(Asked(ids=IDS, probes=True, mask="causal"))[1])
+        self.assertEqual(tensors["tokens"].tolist(), IDS[:-1])
+        self.assertEqual(json.loads(metadata["attnscope.length.cases"])[0], f"{len(IDS) - 2} of {len(IDS) - 1} tokens")
+        self.assertLess(tensors["probe.future.moved"].max(), 1e-5)
+        self.assertGreater(tensors["probe.future.influence"].max(), 1e-3)
+
 
 class Choices(unittest.TestCase):
     def test_a_first_look_needs_neither_a_tokenizer_nor_a_text(self):

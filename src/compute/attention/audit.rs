@@ -1,5 +1,7 @@
 //! Compares a pattern computed elsewhere with the declared attention, cell by cell.
 
+use std::collections::BTreeMap;
+
 use super::comparison::{Comparison, Mismatch};
 use super::mask::Visibility;
 use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
@@ -117,6 +119,9 @@ pub struct RecordedCall {
     pub d_head: Option<usize>,
     /// Shape of the softmax input, before one sequence of the batch was selected.
     pub shape: Vec<usize>,
+    /// Whether the axis of heads was moved between the layers with weights and the attention, or heads were mixed with positions
+    /// by a reshape: of queries (`rot_q`), keys (`rot_k`), values (`v`) and outputs (`z`), as far as the numbers tell.
+    pub heads_moved: BTreeMap<String, bool>,
 }
 
 /// What a pattern is compared with.

@@ -33,6 +33,7 @@ impl Calls {
             scale: None,
             d_head: None,
             shape: Vec::new(),
+            heads_moved: BTreeMap::new(),
         };
         let mut by_name = BTreeMap::new();
         let calls = said("attnscope.calls").and_then(|text| serde_json::from_str(text).ok());
@@ -65,6 +66,7 @@ impl Calls {
                     .and_then(Value::as_u64)
                     .map(|n| n as usize),
                 shape: call.get("shape").map_or(Vec::new(), sizes),
+                heads_moved: call.get("heads_moved").map_or(BTreeMap::new(), flags),
             };
             // Several calls under one name are modules with one head each.
             by_name.entry(name.to_owned()).or_insert(found);
@@ -90,8 +92,16 @@ impl Calls {
             scale: own.scale,
             d_head: own.d_head,
             shape: own.shape,
+            heads_moved: own.heads_moved,
         }
     }
+}
+
+fn flags(value: &Value) -> BTreeMap<String, bool> {
+    let flags = value.as_object().into_iter().flatten();
+    flags
+        .filter_map(|(name, flag)| Some((name.clone(), flag.as_bool()?)))
+        .collect()
 }
 
 fn sizes(value: &Value) -> Vec<usize> {

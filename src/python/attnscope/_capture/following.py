@@ -111,6 +111,7 @@ class _Record:
         self.is_root = False  # what ran in no module but the model itself has no number in its path
         self.is_cross = False  # whether its keys are of another sequence
         self.frame = self.key_source = None  # the call that it ran in, and what its keys are made of where that is not the queries'
+        self.reshapes = {}  # {part of values: whether its heads were moved, rather than mixed with positions}, as far as that is known
         self.after = []  # what happened to the pattern before it was used
 
 

@@ -22,6 +22,7 @@ from .axes import (
 from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
 from .naming import _names
 from .pooling import _Pooling, _stacked
+from .reshaping import _Reshapes
 from .shared import (
     _address, _blind, _check_choice, _checked_path, _Draws, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
     _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled, _untrained,
@@ -30,7 +31,7 @@ from .values import _Values
 from .words import ATTENTION, COMPARISONS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
-class capture(_Values, _Pooling):
+class capture(_Values, _Pooling, _Reshapes):
     """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
 
     tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
@@ -68,6 +69,7 @@ class capture(_Values, _Pooling):
         self.marked = []  # weak references to the tensors that carry a mark
         self.around = {}  # {path: (what went into a numbered module, what came out)}, each [position, d_model]
         self.logits = None  # [position, token]
+        self.begin_reshapes()
         self.draws = _Draws(self.model)
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
@@ -101,6 +103,7 @@ class capture(_Values, _Pooling):
             for record in self.records:
                 record.owner = record.scores = record.pattern = None
                 record.values = {}
+            self.projected.clear()
             self.around, self.logits = {}, None
         if kind is None and self.skipped:
             told = [f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values() if s.get("tell")]
@@ -509,6 +512,8 @@ class capture(_Values, _Pooling):
         first = next(_tensors(out), None)
         if not inputs or first is None:
             return
+        if self.keep_values and (name in WEIGHTED or name in PRODUCT) and any(self.is_weight(x) for x in inputs):
+            self.note_projection(inputs, first)
         marks = [_mark(x) for x in inputs]
         if any(mark.pooled is not None for mark in marks) and self.follow_pooling(name, inputs, marks, first):
             return
@@ -736,6 +741,8 @@ class capture(_Values, _Pooling):
                 record.info = {"name": name, **({"head": head} if len(records) > 1 else {}), **record.info}
                 if record.after:
                     record.info["after"] = record.after
+                if record.reshapes:
+                    record.info["heads_moved"] = record.reshapes
             self._add_around(name, records, tensors)
         if self.logits is not None and self.logits.shape[0] in {record.pattern.shape[1] for record in self.records}:
             tensors["logits"] = self.logits

@@ -26,6 +26,8 @@ class _Values:
             return
         self.reserve(self.place(), row.shape, what)
         record.values[what] = self.copy(row)
+        if what != "z":
+            self.look_at_split(record, what)
 
     def _keep_around(self, module, path, args, output):
         """What goes into a numbered module and comes out of it in one shape, and what the model gives of each position."""
