@@ -48,8 +48,8 @@ const GROUPS: &[Group] = &[
     ),
     (
         "Set up",
-        &["config", "completions", "man"],
-        "settings in force; shell completions; manual pages",
+        &["config", "keys", "completions", "man"],
+        "settings and keys in force; shell completions; manual pages",
     ),
 ];
 
@@ -138,6 +138,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("schema", "attnscope schema check"),
     ("config", "attnscope config"),
+    ("keys", "attnscope keys --check"),
     ("completions", "attnscope completions bash > attnscope.bash"),
     ("man", "attnscope man check"),
 ];

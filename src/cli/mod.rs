@@ -25,6 +25,7 @@ mod heads;
 mod help;
 mod history;
 mod history_reading;
+mod keys;
 mod lab;
 mod lab_match;
 mod live_args;
@@ -173,6 +174,9 @@ enum Command {
     /// Print every setting that is in force, and where it comes from: flags, environment, file or default
     #[command(after_help = CONFIG_EXIT)]
     Config(config::Args),
+    /// List the keys of the screen with the changes of the settings, or check them for clashes and unknown actions
+    #[command(after_help = KEYS_EXIT)]
+    Keys(keys::Args),
     /// Print the JSON Schema of a document that a command writes
     Schema(schema::Args),
     /// Print completions for a shell
@@ -238,6 +242,12 @@ Exit codes:
   0  every setting was understood
   2  some were not: the rest is printed, and what is wrong with those is told on standard error";
 
+/// Help for the exit code of `keys`.
+const KEYS_EXIT: &str = "\
+Exit codes:
+  0  the keys of the settings are understood, and none has two actions in a panel
+  2  they are not: standard error says which, and where they are set";
+
 /// Help for the exit code of `watch`.
 const WATCH_EXIT: &str = "\
 Exit codes:
@@ -269,10 +279,10 @@ impl Cli {
     /// One line for the user: what could not be read or computed.
     pub fn run(self) -> Result<Ended> {
         progress::begin();
-        // `config` has to work even if the settings have errors, since it reports them.
+        // `config` and `keys` have to work even if the settings have errors, since they report them.
         if !matches!(
             self.command,
-            Some(Command::Config(_) | Command::Completions(_))
+            Some(Command::Config(_) | Command::Completions(_) | Command::Keys(_))
         ) {
             settings::begin()?;
         }
@@ -306,6 +316,7 @@ impl Cli {
             Some(Command::Tokens(args)) => tokens::run(&args)?,
             Some(Command::Guess(args)) => return guess::run(&args),
             Some(Command::Config(args)) => return config::run(&args),
+            Some(Command::Keys(args)) => keys::run(&args)?,
             Some(Command::Schema(args)) => schema::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,
             Some(Command::Man(args)) => man::run(&args)?,

@@ -14,7 +14,7 @@ use attnscope_run::{HeadMap, is_captured};
 use attnscope_screen::{
     Depth, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
 };
-use attnscope_spec::{Place, Stack};
+use attnscope_spec::{Place, Places, Stack};
 use attnscope_worker::{Against, Sink, Worker};
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -50,6 +50,9 @@ pub struct Args {
     /// Place to select: L3, L3H7, encoder.L3H7, or "L3H7 query 5 key 2"
     #[arg(long, value_name = "PLACE", conflicts_with_all = ["layer", "head", "stack", "query", "key"])]
     at: Option<Place>,
+    /// Heads to mark: L0H1,L2H0-3; --panel compare shows them side by side
+    #[arg(long, value_name = "PLACES")]
+    mark: Option<Places>,
     /// Layer to select, counted from 0
     #[arg(long, value_name = "N")]
     layer: Option<usize>,
@@ -395,6 +398,10 @@ impl Args {
             shows_received: self.receives,
             is_probed: self.probe,
             check: self.check,
+            marked: self
+                .mark
+                .as_ref()
+                .map_or_else(Vec::new, |mark| mark.0.clone()),
         }
     }
 }

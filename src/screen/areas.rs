@@ -2,11 +2,19 @@
 
 use ratatui::layout::{Constraint, Layout, Rect};
 
-/// The smallest terminal that shows everything.
+/// The smallest terminal that shows all panes of a panel.
 pub const SMALLEST: (u16, u16) = (80, 24);
 
-/// Whether a terminal of this size is large enough to show more than the bare minimum.
+/// The smallest terminal that shows one pane at a time.
+pub const LEAST: (u16, u16) = (48, 16);
+
+/// Whether a terminal of this size is large enough to show at least one pane.
 pub fn has_room((width, height): (u16, u16)) -> bool {
+    width >= LEAST.0 && height >= LEAST.1
+}
+
+/// Whether a terminal of this size is large enough to show all panes.
+pub fn has_room_for_all((width, height): (u16, u16)) -> bool {
     width >= SMALLEST.0 && height >= SMALLEST.1
 }
 

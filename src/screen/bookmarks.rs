@@ -3,6 +3,7 @@
 use super::state::app::{App, Overlay};
 use super::state::find::{Find, Item, Target};
 use super::state::keys::Action;
+use super::state::look::Look;
 use super::state::selection::step;
 use super::state::views::Axis;
 
@@ -27,7 +28,11 @@ impl App {
 
     /// Opens the list of bookmarks, the newest first.
     pub(super) fn open_bookmarks(&mut self) {
-        self.overlay = Some(Overlay::Palette(Find::new(self.bookmark_items())));
+        self.overlay = Some(Overlay::Palette(Find::at(
+            "bookmarks",
+            self.bookmark_items(),
+            None,
+        )));
     }
 
     pub(super) fn bookmark_items(&self) -> Vec<Item> {
@@ -37,11 +42,15 @@ impl App {
             .collect()
     }
 
-    /// Goes to a bookmark, as far as the open model has that place.
+    /// Goes to a bookmark.
     pub(super) fn go_to_bookmark(&mut self, idx: usize) {
-        let Some(look) = self.bookmarks.get(idx).cloned() else {
-            return;
-        };
+        if let Some(look) = self.bookmarks.get(idx).cloned() {
+            self.go_to_look(&look);
+        }
+    }
+
+    /// Goes to a saved view, as far as the open model has that place.
+    pub(super) fn go_to_look(&mut self, look: &Look) {
         let grid = look.stack().unwrap_or(self.scene().grids()[0]);
         if self.scene().grids().contains(&grid) {
             self.select_grid(grid);

@@ -174,6 +174,10 @@ fn command(app: Scene<'_>) -> Option<String> {
             app.panel == Panel::Tokens && app.tokens_view.shows_received,
         ),
     ];
+    if matches!(app.panel, Panel::Overview | Panel::Compare) && !app.marks.is_empty() {
+        let marked: Vec<String> = app.marks.places().iter().map(ToString::to_string).collect();
+        words.extend(["--mark".to_owned(), marked.join(",")]);
+    }
     let given = flags.iter().filter(|(_, is_given)| *is_given);
     words.extend(given.map(|(flag, _)| (*flag).to_owned()));
     if let Some(page) = app.story.as_ref().filter(|_| app.panel == Panel::Story) {

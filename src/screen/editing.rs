@@ -6,12 +6,11 @@ use crossterm::event::{KeyCode, KeyEvent};
 
 use super::state::app::{App, Overlay};
 use super::state::editor::{Editor, as_text};
-use super::state::find::Target;
+use super::state::find::{Find, Item, Target};
 use super::state::keys;
 use super::state::keys::Action;
 use super::state::msg::Effect;
 use super::state::panel::Panel;
-use super::state::run::Preparing;
 use super::state::runs::SecondRunKind;
 
 impl App {
@@ -20,6 +19,15 @@ impl App {
         let run = self.runs.a.as_ref();
         let model = run.and_then(|run| run.subject.model());
         model.is_some_and(|model| model.spec.preprocessing().is_some())
+    }
+
+    /// Puts a pasted text into the text field, or into the filter that is typed.
+    pub(super) fn paste(&mut self, text: &str) {
+        match &mut self.overlay {
+            Some(Overlay::Edit(editor)) => editor.paste(text),
+            Some(Overlay::Filter { .. }) => self.paste_filter(text),
+            _ => {}
+        }
     }
 
     /// Opens the text field with the prompt of A, or with the prompt compared with it.
@@ -61,6 +69,25 @@ impl App {
         })
     }
 
+    /// Opens the list of earlier texts over the text field: the chosen one runs, as A or as B.
+    pub(super) fn search_texts(&mut self, past: Vec<String>, is_for_second: bool) {
+        let item = |text: &String| {
+            let source = self.source_of(text);
+            let shown: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let target = if is_for_second {
+                Target::Against(Against::Prompt(Request {
+                    source,
+                    ..Request::text("")
+                }))
+            } else {
+                Target::Prompt(source)
+            };
+            Item::new(shown, "prompt", target)
+        };
+        let items: Vec<Item> = past.iter().rev().map(item).collect();
+        self.overlay = Some(Overlay::Palette(Find::at("earlier texts", items, None)));
+    }
+
     /// Runs the submitted text, alone or as B beside A, and stores it for the next session.
     pub(super) fn submitted(
         &mut self,
@@ -76,8 +103,7 @@ impl App {
         if is_for_second {
             self.compare_with(Against::Prompt(request));
         } else {
-            self.preparing = Some(Preparing::Text);
-            effects.push(Effect::Run(request));
+            self.run_text(request, effects);
         }
     }
 
@@ -103,6 +129,10 @@ impl App {
 
     /// The action of a key in the current panel and state.
     pub(super) fn meant_by(&self, key: KeyEvent) -> Option<Action> {
+        let of_match = self.has_matches().then(|| self.keys.match_binding_of(key));
+        if let Some(row) = of_match.flatten() {
+            return Some(row.action);
+        }
         let action = self.keys.binding_of(key, self.panel).map(|row| row.action);
         let letter = match key.code {
             KeyCode::Char(letter) if key.modifiers.is_empty() => letter,
@@ -112,10 +142,6 @@ impl App {
             // While a run is marked as changed on disk, `r` reads it again, as the mark says, in every panel.
             ('r', _) if self.changed.is_some() && self.panel != Panel::History => {
                 Some(Action::ReadAgain)
-            }
-            // When a training is open, 8 opens its history.
-            ('8', Some(Action::Go(Panel::Rows))) if self.training.is_some() => {
-                Some(Action::Go(Panel::History))
             }
             _ => action,
         }

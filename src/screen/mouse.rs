@@ -45,7 +45,7 @@ impl App {
 
     fn wheel(&mut self, down: isize) {
         match &mut self.overlay {
-            Some(Overlay::Help { scroll } | Overlay::Page { scroll, .. }) => {
+            Some(Overlay::Help { scroll, .. } | Overlay::Page { scroll, .. }) => {
                 *scroll = scroll.saturating_add_signed(down * 3);
             }
             Some(_) => {}

@@ -32,7 +32,7 @@ impl App {
         let items = self.statistic_items();
         let is_current = |item: &Item| item.target == Target::Statistic(self.statistic_idx);
         let current = items.iter().position(is_current);
-        self.overlay = Some(Overlay::Palette(Find::at(items, current)));
+        self.overlay = Some(Overlay::Palette(Find::at("statistics", items, current)));
     }
 
     fn palette_items(&self) -> Vec<Item> {
@@ -42,6 +42,7 @@ impl App {
         items.extend(self.history_items());
         items.extend(self.action_items());
         items.extend(self.colour_items());
+        items.extend(self.supposed_items());
         items.extend(self.bookmark_items());
         items.extend(self.compare_items());
         items.extend(self.layer_items());
@@ -141,7 +142,7 @@ impl App {
     }
 
     /// Reads a stored prompt: as ids if there is no tokenizer.
-    fn source_of(&self, text: &str) -> Source {
+    pub(super) fn source_of(&self, text: &str) -> Source {
         let ids = text.split(|c: char| c == ',' || c.is_whitespace());
         let ids = ids.filter(|word| !word.is_empty()).map(str::parse);
         match ids.collect::<Result<Vec<u32>, _>>() {

@@ -1,18 +1,48 @@
 //! Places to jump to: entries of the finder, their targets, and where findings are.
 
 use attnscope_prompt::Request;
-use attnscope_spec::Place;
+use attnscope_spec::{Place, Stack};
 
 use super::panels;
 use super::state::app::App;
 use super::state::find::{Item, Target};
 use super::state::msg::Effect;
 use super::state::panel::Panel;
-use super::state::run::Preparing;
 use super::state::selection::{step, step_to};
 use super::state::views::Axis;
 
 impl App {
+    /// Selects a grid of heads and keeps the rest of the selection inside it.
+    pub(super) fn select_grid(&mut self, grid: Stack) {
+        self.selection.stack = grid;
+        self.step_layer(0);
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
+        self.selection.query_idx = step(self.selection.query_idx, 0, n_queries);
+        self.selection.key_idx = step(self.selection.key_idx, 0, n_keys);
+        self.keep_crosshair_in_sight();
+    }
+
+    pub(super) fn next_grid(&mut self) {
+        let grids = self.scene().grids();
+        let here = grids.iter().position(|grid| *grid == self.selection.stack);
+        let next = here.map_or(0, |idx| (idx + 1) % grids.len());
+        self.select_grid(grids[next]);
+    }
+
+    /// Selects the next head in reading order.
+    pub(super) fn next_head(&mut self, by: isize) {
+        let n_heads = self.scene().n_heads();
+        if n_heads == 0 {
+            return;
+        }
+        let place = step(
+            self.selection.layer_idx * n_heads + self.selection.head_idx,
+            by,
+            self.scene().n_layers() * n_heads,
+        );
+        (self.selection.layer_idx, self.selection.head_idx) = (place / n_heads, place % n_heads);
+    }
+
     /// Selects a layer above or below; skips layers without attention, which have no head to select.
     pub(super) fn step_layer(&mut self, by: isize) {
         let (here, n_layers) = (self.selection.layer_idx, self.scene().n_layers());
@@ -47,6 +77,21 @@ impl App {
             self.selection.key_idx = step(key_idx, 0, n_keys);
         }
         self.go(Panel::Head);
+        self.keep_crosshair_in_sight();
+    }
+
+    /// Selects the key that the selected query gives most to.
+    pub(super) fn go_to_strongest(&mut self) {
+        let at = self.selection;
+        let strongest = self.scene().layer().and_then(|layer| {
+            let head = layer.heads.get(at.head_idx)?;
+            Some(head.summary.rows.get(at.query_idx)?.argmax as usize)
+        });
+        let n_keys = self.scene().n_along(Axis::Key);
+        match strongest.filter(|key_idx| *key_idx < n_keys) {
+            Some(key_idx) => self.selection.key_idx = key_idx,
+            None => self.notice = Some("this query has no strongest key yet".to_owned()),
+        }
         self.keep_crosshair_in_sight();
     }
 
@@ -108,12 +153,14 @@ impl App {
             Target::Action(action) => self.act(action, effects),
             Target::Colours(colours) => self.choose_colours(colours),
             Target::Bookmark(idx) => self.go_to_bookmark(idx),
+            Target::Supposed(nth) => self.switch_what_if(nth),
+            Target::Seen(nth) => self.run_seen(nth, effects),
             Target::Prompt(source) => {
-                self.preparing = Some(Preparing::Text);
-                effects.push(Effect::Run(Request {
+                let request = Request {
                     source,
                     ..Request::text("")
-                }));
+                };
+                self.run_text(request, effects);
             }
             Target::Against(against) => {
                 self.compare_with(against);

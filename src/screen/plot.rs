@@ -60,6 +60,8 @@ impl Shown {
         at.head_idx = self.head_idx.unwrap_or(at.head_idx);
         at.query_idx = query_idx.unwrap_or(at.query_idx);
         at.key_idx = key_idx.unwrap_or(at.key_idx);
+        app.marks.toggle_all(&self.marked_in(&subject)?);
+        app.compare_view.shows_marked = !app.marks.is_empty();
         app.keep_crosshair_in_sight();
         Ok(())
     }

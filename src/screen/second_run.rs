@@ -15,27 +15,10 @@ use super::state::runs::{Second, SecondRunKind, Shows};
 use super::state::scene::Scene;
 
 impl App {
-    /// Adds a what-if; B runs once the run on screen has finished.
-    pub fn add_what_if(&mut self, what_if: WhatIf) {
-        let mut what_ifs = self.drop_what_ifs();
-        // Of two what-ifs that contradict each other, the newer one wins.
-        what_ifs.retain(|known| !known.contradicts(&what_if));
-        what_ifs.push(what_if);
-        self.begin_second(SecondRunKind::WhatIf(what_ifs), Shows::B);
-    }
-
-    /// Removes the last what-if.
-    pub fn remove_last_what_if(&mut self) {
-        let mut what_ifs = self.drop_what_ifs();
-        what_ifs.pop();
-        if !what_ifs.is_empty() {
-            self.begin_second(SecondRunKind::WhatIf(what_ifs), Shows::B);
-        }
-    }
-
     /// Compares the run on screen with something else, which runs once the run on screen has finished.
     pub fn compare_with(&mut self, against: Against) {
         self.drop_second();
+        self.switch_all_off();
         self.begin_second(SecondRunKind::Against(against), Shows::Difference);
     }
 
@@ -66,7 +49,12 @@ impl App {
         self.compare_with(Against::Reload);
     }
 
-    fn begin_second(&mut self, way: SecondRunKind, shows: Shows) {
+    /// Runs A's prompt with what-ifs, as B.
+    pub(super) fn begin_what_ifs(&mut self, what_ifs: Vec<WhatIf>, shows: Shows) {
+        self.begin_second(SecondRunKind::WhatIf(what_ifs), shows);
+    }
+
+    pub(super) fn begin_second(&mut self, way: SecondRunKind, shows: Shows) {
         self.runs.b = Some(Second::new(way));
         self.runs.shows = shows;
     }
@@ -76,14 +64,6 @@ impl App {
         self.select_on(false);
         self.runs.shows = Shows::A;
         self.runs.b.take().map(|second| second.way)
-    }
-
-    /// Drops B and shows A alone; returns B's what-ifs.
-    fn drop_what_ifs(&mut self) -> Vec<WhatIf> {
-        match self.drop_second() {
-            Some(SecondRunKind::WhatIf(what_ifs)) => what_ifs,
-            Some(SecondRunKind::Against(_)) | None => Vec::new(),
-        }
     }
 
     /// Queues B again when A restarts, with another text or because its files changed.
@@ -139,6 +119,7 @@ impl App {
                 self.is_over = true;
             }
             self.drop_second();
+            self.switch_all_off();
         }
         // On screen nobody typed a flag.
         match reason.strip_prefix("--what-if ") {

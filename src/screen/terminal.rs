@@ -218,7 +218,9 @@ fn stay(
     app.target = in_front.target;
     app.asks_by_itself = true;
     let session = hands.remembered.as_ref().and_then(Remembered::session);
-    app.bookmarks = session.map_or(Vec::new(), |session| session.bookmarks);
+    if let Some(session) = session {
+        (app.bookmarks, app.panes.growths) = (session.bookmarks, session.panes);
+    }
     app.tips = tips_of(hands.remembered.as_ref(), &app.keys);
     app.opening_notice = in_front.notice;
     app.known = Known {

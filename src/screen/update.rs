@@ -1,7 +1,8 @@
 //! Turns messages into state. Nothing here draws, waits or computes.
 
 use attnscope_spec::Stack;
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use attnscope_worker::Event;
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEventKind};
 
 use super::areas::areas;
 use super::panels;
@@ -9,21 +10,21 @@ use super::state::app::{App, Overlay};
 use super::state::chooser::{Chooser, Chose};
 use super::state::copied::Copied;
 use super::state::editor::Edited;
-use super::state::find::{Find, Found};
+use super::state::find::Found;
 use super::state::keys::{Action, Need};
+use super::state::look::Look;
 use super::state::msg::{Effect, Msg};
 use super::state::panel::Panel;
 use super::state::run::{Preparing, Run};
-use super::state::runs::Shows;
-use super::state::scene::Scene;
 use super::state::scene::compared::n_differing;
 use super::state::selection::step;
 use super::state::statistics::n_statistics;
+use super::state::supposed::Situation;
 use super::state::views::Axis;
 use super::state::written::Written;
 
 /// Rows or columns per page.
-const PAGE: isize = 10;
+pub(super) const PAGE: isize = 10;
 
 impl App {
     /// Handles one message; returns the effects to carry out elsewhere.
@@ -36,11 +37,33 @@ impl App {
             Msg::Continued | Msg::Answer(_) => {}
             Msg::Resize(width, height) => self.size = (width, height),
             Msg::Ground(ground) => self.take_ground(ground),
-            Msg::Key(key) if key.kind != KeyEventKind::Release => self.key(key, &mut effects),
+            Msg::Key(key) if key.kind != KeyEventKind::Release => {
+                let is_free = self.overlay.is_none();
+                let action = self.meant_by(key).filter(|_| is_free);
+                let before = (self.look(), self.situation());
+                self.key(key, &mut effects);
+                self.note(before, action);
+            }
             Msg::Key(_) => {}
-            Msg::Paste(text) => {
-                if let Some(Overlay::Edit(editor)) = &mut self.overlay {
-                    editor.paste(&text);
+            Msg::Paste(text) => self.paste(&text),
+            Msg::Mouse(mouse) => {
+                let before = (self.look(), self.situation());
+                let is_click = matches!(mouse.kind, MouseEventKind::Down(_));
+                self.mouse(mouse, &mut effects);
+                if is_click {
+                    self.note(before, None);
+                }
+            }
+            Msg::Worker(event) => {
+                let begins = matches!(
+                    event,
+                    Event::Started { .. }
+                        | Event::WhatIfStarted { .. }
+                        | Event::SecondStarted { .. }
+                );
+                self.event(event);
+                if begins {
+                    self.note_run();
                 }
             }
             Msg::EditedOutside(text) => {
@@ -51,8 +74,6 @@ impl App {
                     }
                 }
             }
-            Msg::Mouse(mouse) => self.mouse(mouse, &mut effects),
-            Msg::Worker(event) => self.event(event),
             Msg::Exported(Ok(Written { svg, .. })) => {
                 // Both files have the same stem.
                 self.written = Some(format!("wrote {} and .csv", svg.display()));
@@ -63,6 +84,7 @@ impl App {
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
         self.keep_selection_inside();
+        self.refresh_filter();
         self.open_newest_step(&mut effects);
         self.ask_to_run_written(&mut effects);
         self.ask_second(&mut effects);
@@ -76,6 +98,14 @@ impl App {
         self.ask_for_effects(&mut effects);
         self.probe_by_itself(&mut effects);
         effects
+    }
+
+    /// Notes what a key or a click left behind, for going back and for undo.
+    fn note(&mut self, (look, situation): (Look, Situation), action: Option<Action>) {
+        self.note_jump(look, action);
+        if !matches!(action, Some(Action::Undo | Action::Redo)) {
+            self.note_change(situation);
+        }
     }
 
     /// Moves the selected tokens inside the shown run, whose text may be shorter.
@@ -126,6 +156,11 @@ impl App {
                     let is_for_second = editor.is_for_second;
                     self.submitted(request, is_for_second, effects);
                 }
+                Edited::Search => {
+                    let past = std::mem::take(&mut editor.past);
+                    let is_for_second = editor.is_for_second;
+                    self.search_texts(past, is_for_second);
+                }
             },
             Some(Overlay::WhatIf(chooser)) => match chooser.key(key) {
                 Chose::Going => {}
@@ -134,12 +169,26 @@ impl App {
                     self.overlay = None;
                     self.add_what_if(*what_if);
                 }
-                Chose::Less => {
+                Chose::Less(nth) => {
                     self.overlay = None;
-                    self.remove_last_what_if();
+                    self.remove_what_if(nth);
+                }
+                Chose::Switch(nth) => {
+                    chooser.switch(nth);
+                    self.switch_what_if(nth);
                 }
             },
-            Some(Overlay::Find(find) | Overlay::Palette(find)) => match find.key(key) {
+            Some(Overlay::Filter { .. }) => self.filter_key(key, effects),
+            Some(Overlay::Find(find)) => match find.key(key) {
+                Found::Going => {}
+                Found::Dismissed => self.overlay = None,
+                Found::Chosen(target) => {
+                    self.search = find.search_from_here();
+                    self.overlay = None;
+                    self.choose(target, effects);
+                }
+            },
+            Some(Overlay::Palette(find)) => match find.key(key) {
                 Found::Going => {}
                 Found::Dismissed => self.overlay = None,
                 Found::Chosen(target) => {
@@ -147,7 +196,8 @@ impl App {
                     self.choose(target, effects);
                 }
             },
-            Some(Overlay::Help { scroll } | Overlay::Page { scroll, .. }) => match key.code {
+            Some(Overlay::Help { .. }) => self.help_key(key),
+            Some(Overlay::Page { scroll, .. }) => match key.code {
                 KeyCode::Down | KeyCode::Char('j') => *scroll += 1,
                 KeyCode::Up | KeyCode::Char('k') => *scroll = scroll.saturating_sub(1),
                 KeyCode::PageDown => *scroll += PAGE as usize,
@@ -179,22 +229,57 @@ impl App {
     fn exports(&self, key: KeyEvent) -> bool {
         let is_text = matches!(
             self.overlay,
-            Some(Overlay::Edit(_) | Overlay::Find(_) | Overlay::Palette(_) | Overlay::WhatIf(_))
+            Some(
+                Overlay::Edit(_)
+                    | Overlay::Find(_)
+                    | Overlay::Palette(_)
+                    | Overlay::WhatIf(_)
+                    | Overlay::Filter { .. }
+                    | Overlay::Help { typed: Some(_), .. }
+            )
         ) && !key.modifiers.contains(KeyModifiers::CONTROL);
         let binding = self.keys.binding_of(key, self.panel);
         !is_text && binding.is_some_and(|binding| binding.action == Action::Export)
     }
 
     pub(super) fn act(&mut self, action: Action, effects: &mut Vec<Effect>) {
+        if !action.marks_range() {
+            self.marks.end_range();
+        }
         match action {
             Action::Quit => self.is_over = true,
             Action::Stop => effects.push(Effect::Stop),
             Action::Back => self.back(),
-            Action::Help => self.overlay = Some(Overlay::Help { scroll: 0 }),
+            Action::Help => self.open_help(),
             Action::Copy => self.open_copying(),
             Action::Bookmark => self.toggle_bookmark(),
             Action::Bookmarks => self.open_bookmarks(),
-            Action::Find => self.overlay = Some(Overlay::Find(Find::new(self.find_items()))),
+            Action::Find => self.begin_to_find(),
+            Action::NextMatch => self.go_to_match(1, effects),
+            Action::PreviousMatch => self.go_to_match(-1, effects),
+            Action::GoToStrongest => self.go_to_strongest(),
+            Action::MarkHead => self.mark_head(),
+            Action::MarkUp => self.extend_marks(0, -1),
+            Action::MarkDown => self.extend_marks(0, 1),
+            Action::MarkLeft => self.extend_marks(-1, 0),
+            Action::MarkRight => self.extend_marks(1, 0),
+            Action::MarkMatches => self.mark_matches(),
+            Action::ClearMarks => self.clear_marks(),
+            Action::DropMarked => self.drop_marked(),
+            Action::CompareMarked => self.compare_marked(),
+            Action::Runs => self.open_runs(),
+            Action::FocusNext => self.next_pane(1),
+            Action::FocusPrevious => self.next_pane(-1),
+            Action::ZoomPane => self.zoom_pane(),
+            Action::WidenPane => self.grow(4, 0),
+            Action::NarrowPane => self.grow(-4, 0),
+            Action::HeightenPane => self.grow(0, 2),
+            Action::LowerPane => self.grow(0, -2),
+            Action::ResetPanes => self.reset_panes(),
+            Action::Backward => self.go_along(true),
+            Action::Forward => self.go_along(false),
+            Action::Undo => self.undo(true, effects),
+            Action::Redo => self.undo(false, effects),
             Action::Palette => self.open_palette(),
             Action::PickStatistic => self.open_statistics(),
             Action::Edit => self.edit(false),
@@ -207,12 +292,14 @@ impl App {
             Action::Write => self.begin_to_write(effects),
             Action::WhatIf => {
                 let at = self.selection;
-                let chooser = Chooser::new(at.stack, at.layer_idx, at.head_idx);
+                let chooser = Chooser::new(at.stack, at.layer_idx, at.head_idx)
+                    .with(self.runs.what_ifs.clone(), self.marks.places());
                 self.overlay = Some(Overlay::WhatIf(chooser));
             }
             Action::ClearSecond => {
                 let is_running = self.runs.second().map(Run::is_running);
                 self.drop_second();
+                self.switch_all_off();
                 if is_running == Some(true) {
                     effects.push(Effect::Cancel);
                 }
@@ -308,6 +395,9 @@ impl App {
     }
 
     fn back(&mut self) {
+        if self.end_filter() || self.end_zoom() {
+            return;
+        }
         if let Some(panel) = self.history.pop() {
             self.panel = panel;
         }
@@ -315,6 +405,10 @@ impl App {
 
     /// Moves the panel's selection: a head in grids, the crosshair on maps, a token in the text, a tensor in lists.
     pub(super) fn step(&mut self, across: isize, down: isize) {
+        let down = if self.step_filtered(down) { 0 } else { down };
+        if (across, down) == (0, 0) {
+            return;
+        }
         let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
         match self.panel {
             Panel::Scores => {
@@ -322,6 +416,7 @@ impl App {
                 self.selection.head_idx =
                     step(self.selection.head_idx, across, self.scene().n_heads());
             }
+            Panel::Compare if self.shows_marked() => self.step_marked(across.saturating_add(down)),
             Panel::Overview | Panel::Compare => {
                 self.step_layer(down);
                 self.selection.head_idx =
@@ -378,37 +473,6 @@ impl App {
         panels::tokens::step_line(self.scene(), areas(self.size).body, down)
     }
 
-    /// Selects a grid of heads and keeps the rest of the selection inside it.
-    pub(super) fn select_grid(&mut self, grid: Stack) {
-        self.selection.stack = grid;
-        self.step_layer(0);
-        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
-        self.selection.query_idx = step(self.selection.query_idx, 0, n_queries);
-        self.selection.key_idx = step(self.selection.key_idx, 0, n_keys);
-        self.keep_crosshair_in_sight();
-    }
-
-    pub(super) fn next_grid(&mut self) {
-        let grids = self.scene().grids();
-        let here = grids.iter().position(|grid| *grid == self.selection.stack);
-        let next = here.map_or(0, |idx| (idx + 1) % grids.len());
-        self.select_grid(grids[next]);
-    }
-
-    /// Selects the next head in reading order.
-    pub(super) fn next_head(&mut self, by: isize) {
-        let n_heads = self.scene().n_heads();
-        if n_heads == 0 {
-            return;
-        }
-        let place = step(
-            self.selection.layer_idx * n_heads + self.selection.head_idx,
-            by,
-            self.scene().n_layers() * n_heads,
-        );
-        (self.selection.layer_idx, self.selection.head_idx) = (place / n_heads, place % n_heads);
-    }
-
     /// Selects another available statistic.
     fn step_statistic(&mut self, by: isize) {
         let scene = self.scene();
@@ -434,36 +498,5 @@ impl App {
         let body = areas(self.size).body;
         let (first_query, first_key) = panels::head::window_start(self.scene(), body);
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
-    }
-
-    pub(super) fn ask_for_tensor(&mut self, effects: &mut Vec<Effect>) {
-        let Some(subject) = self.scene().subject().cloned() else {
-            return;
-        };
-        let nth = self.model_view.tensor_idx;
-        if let Some((name, _)) = subject.tensors().iter().nth(nth) {
-            self.model_view.stats.insert(name.to_owned(), None);
-            effects.push(Effect::Tensor(name.to_owned()));
-        }
-    }
-
-    /// Requests the selected head of a run in full, once its layer is there and a panel shows it.
-    pub(super) fn ask_for_head(&mut self, shows: Shows, effects: &mut Vec<Effect>) {
-        let scene = Scene::of(self, shows);
-        let wanted = scene.wanted_head();
-        // The Overview panel's small map needs only stored data, except for the difference of two runs.
-        let shows_change = self.panel == Panel::Overview && self.scene().shows_difference();
-        let is_due = (self.panel.shows_head() || shows_change) && scene.layer().is_some();
-        if !is_due || scene.shown_detail().is_some() {
-            return;
-        }
-        let run = self.runs.shown_mut(shows);
-        if let Some(run) = run.filter(|run| run.awaited != Some(wanted)) {
-            run.awaited = Some(wanted);
-            let id = run.id;
-            effects.push(Effect::LookAt(id, wanted));
-            // Requests for the other run are no longer answered.
-            self.runs.others_than(id).for_each(|run| run.awaited = None);
-        }
     }
 }

@@ -8,9 +8,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Clear, Paragraph};
 
-use super::areas::{SMALLEST, areas, has_room};
+use super::areas::{LEAST, areas, has_room};
 use super::figure::cut;
 use super::footer::footer;
 use super::header::{header, spread};
@@ -19,7 +19,7 @@ use super::state::app::{App, Overlay};
 use super::state::panel::Panel;
 use super::state::run::Run;
 use super::state::scene::Scene;
-use super::widgets::{chooser, overlay, palette, text_field, writing};
+use super::widgets::{chooser, help, overlay, palette, text_field, writing};
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
@@ -28,7 +28,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     if !has_room((size.width, size.height)) {
         let text = format!(
             "attnscope needs {} × {}, this terminal is {} × {}",
-            SMALLEST.0, SMALLEST.1, size.width, size.height
+            LEAST.0, LEAST.1, size.width, size.height
         );
         frame.render_widget(
             Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }),
@@ -40,9 +40,11 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     frame.render_widget(header(app, areas.header.width), areas.header);
     frame.render_widget(tabs(app, areas.tabs.width), areas.tabs);
     panels::draw(frame, areas.body, app);
-    frame.render_widget(footer(app, areas.footer.width), areas.footer);
+    mark_focus(frame, areas.body, app);
     match &app.overlay {
-        Some(Overlay::Help { scroll }) => overlay::help(frame, areas.body, app, *scroll),
+        Some(Overlay::Help { scroll, typed }) => {
+            help::draw(frame, areas.body, app, *scroll, typed.as_deref());
+        }
         Some(Overlay::Page { check, scroll }) => {
             overlay::page(frame, areas.body, app, check, *scroll);
         }
@@ -52,9 +54,47 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         Some(Overlay::Copy(offers)) => overlay::copying(frame, areas.body, app, offers),
         Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),
         Some(Overlay::Writing(view)) => writing::draw(frame, areas.body, app, view),
-        None => {}
+        // It stands in the last line.
+        Some(Overlay::Filter { .. }) | None => {}
     }
+    draw_footer(frame, areas.footer, app);
     leave_hidden_out(frame.buffer_mut());
+}
+
+/// Draws the last line; a message of several lines covers what is above it.
+fn draw_footer(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let lines = footer(app, area.width);
+    let height = (lines.len() as u16).min(area.bottom()).max(1);
+    let area = Rect {
+        y: area.bottom().saturating_sub(height),
+        height,
+        ..area
+    };
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Draws the border of the pane with the focus in the colour of what is selected.
+fn mark_focus(frame: &mut Frame<'_>, body: Rect, app: Scene<'_>) {
+    let Some(focus) = app.focused_pane().filter(|_| !app.shows_one_pane()) else {
+        return;
+    };
+    let panes = panels::panes(app, body);
+    let Some(pane) = panes.get(focus.min(panes.len().saturating_sub(1))) else {
+        return;
+    };
+    let buffer = frame.buffer_mut();
+    let pane = pane.intersection(buffer.area);
+    for at in pane.positions() {
+        let is_edge = at.x == pane.x
+            || at.y == pane.y
+            || at.x + 1 == pane.right()
+            || at.y + 1 == pane.bottom();
+        let cell = &mut buffer[at];
+        if is_edge && "─│┌┐└┘├┤┬┴┼".contains(cell.symbol()) {
+            cell.set_style(app.theme.accent());
+        }
+    }
 }
 
 /// Removes characters that a terminal would act on: file names and contents may contain any.
@@ -67,36 +107,26 @@ fn leave_hidden_out(buffer: &mut Buffer) {
     }
 }
 
-/// Labels of the tabs in order; titles are cut to the same length if they do not all fit.
+/// Labels of the tabs in order; if the titles do not all fit, the keys alone, with the title of the open panel.
 fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
-    let texts = |most: usize| -> Vec<(Panel, String)> {
-        let text =
-            |panel: Panel| format!(" {} {}", app.key_name_of(panel), cut(panel.title(), most));
+    let texts = |are_whole: bool| -> Vec<(Panel, String)> {
+        let text = |panel: Panel| {
+            let key = app.key_name_of(panel);
+            if are_whole || panel == app.panel {
+                format!(" {key} {}", panel.title())
+            } else {
+                format!(" {key}")
+            }
+        };
         app.panels().map(|panel| (panel, text(panel))).collect()
     };
-    let longest = Panel::ALL.into_iter().map(|panel| panel.title().len());
-    let longest = longest.max().unwrap_or(0);
-    let fits = |texts: &[(Panel, String)]| {
-        let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
-        used < width as usize
-    };
-    let fitting = (1..=longest).rev().map(texts).find(|texts| fits(texts));
-    let mut texts = fitting.unwrap_or_else(|| texts(1));
-    // Spend the remaining room on uncut titles, the open panel's first.
-    let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
-    let mut room = (width as usize).saturating_sub(used + 1);
-    let mut order: Vec<usize> = (0..texts.len()).collect();
-    order.sort_by_key(|idx| texts[*idx].0 != app.panel);
-    for idx in order {
-        let (panel, text) = &texts[idx];
-        let whole = format!(" {} {}", app.key_name_of(*panel), panel.title());
-        let more = whole.chars().count() - text.chars().count();
-        if more <= room {
-            room -= more;
-            texts[idx].1 = whole;
-        }
+    let whole = texts(true);
+    let used: usize = whole.iter().map(|(_, text)| text.chars().count()).sum();
+    if used < width as usize {
+        whole
+    } else {
+        texts(false)
     }
-    texts
 }
 
 /// Builds line 2: the panels, and the current text.

@@ -174,3 +174,40 @@ fn thresholds_of_the_settings_hold_in_check_and_are_told() {
         moved.1
     );
 }
+
+#[test]
+fn keys_are_listed_as_they_are_in_force_and_checked_for_clashes_and_unknown_actions() {
+    let home = Home::with("[keys]\nfind = [\"Ctrl-F\", \"F3\"]\n");
+    let listed = text(&home.run("keys", &[]).stdout);
+    let find = listed.lines().find(|line| line.contains(" find "));
+    assert!(
+        find.is_some_and(|line| line.starts_with("Ctrl-F F3 ")),
+        "{listed}"
+    );
+    let checked = home.run("keys --check", &[]);
+    assert_eq!(checked.status.code(), Some(0));
+    let said = text(&checked.stdout);
+    assert!(
+        said.contains("1 of them changed in ") && said.contains("no clash"),
+        "{said}"
+    );
+    for (settings, expected) in [
+        (
+            "[keys]\nquit = \"m\"\n",
+            "m means pick-statistic and quit in Overview",
+        ),
+        ("[keys]\nqiut = \"Q\"\n", "did you mean quit?"),
+        ("[keys]\nfind = \"Kaboom\"\n", "expected a key"),
+        ("[screen]\nthem = 3\n", "them"),
+    ] {
+        let home = Home::with(settings);
+        for words in ["keys --check", "keys"] {
+            let output = home.run(words, &[]);
+            assert_eq!(output.status.code(), Some(2), "{settings}");
+            let said = text(&output.stderr);
+            assert!(said.contains(expected), "{said}");
+            assert!(said.contains("config.toml:2"), "{said}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+}

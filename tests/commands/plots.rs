@@ -377,3 +377,27 @@ fn a_text_that_is_read_is_not_written_over() {
     assert!(said.contains("a.csv"), "{said}");
     assert_eq!(std::fs::read(&prompt).expect("reads"), b"the old king");
 }
+
+#[test]
+fn marked_heads_are_plotted_side_by_side_on_screen_and_on_paper() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = ["--panel", "compare", "--mark", "L0H1,L1H0-1"];
+    let (svg, csv) = plotted(&directory, "marked", &arguments);
+    let title = Picture::read(&svg).line(2);
+    for head in ["L0H1", "L1H0", "L1H1"] {
+        assert!(title.contains(head), "{title}");
+    }
+    let rows = testing::tables::rows(&csv);
+    assert!(rows.iter().all(|row| row.text("part") == "marked"));
+    let entropies = rows.iter().filter(|row| row.text("statistic") == "entropy");
+    assert_eq!(entropies.count(), 3);
+    let arguments = [&["--figure"][..], &arguments].concat();
+    let (figure, _) = plotted(&directory, "figure", &arguments);
+    let figure = text(&figure);
+    assert!(figure.contains("L1H1"), "{figure}");
+    let said = refused(&["plot", "--mark", "L9H0", "--output", "x.svg"]);
+    assert!(
+        said.contains("--mark L9H0: there is no such head"),
+        "{said}"
+    );
+}

@@ -253,7 +253,7 @@ fn over_the_panels_x_writes_too_and_control_s_while_text_is_edited() {
         .into_iter()
         .filter(|name| name.ends_with(".svg"))
         .collect();
-    let expected = ["edit", "find", "help"]
+    let expected = ["edit", "filter", "help"]
         .map(|what| format!("induction-demo-overview-entropy-relative-{what}.svg"));
     assert_eq!(svgs, expected);
 }
@@ -261,7 +261,7 @@ fn over_the_panels_x_writes_too_and_control_s_while_text_is_edited() {
 #[test]
 fn a_terminal_too_small_to_show_anything_is_not_written() {
     let mut screen = demo((80, 24));
-    screen.resize(70, 20);
+    screen.resize(40, 12);
     let effects = screen
         .app
         .update(Msg::Key(KeyEvent::from(KeyCode::Char('x'))));

@@ -15,7 +15,7 @@ fn a_statistic_that_no_step_records_says_so() {
     let mut screen = log("jump", (120, 40), Depth::Truecolor);
     screen.typed("3");
     screen.key(KeyCode::End);
-    screen.typed("8");
+    screen.typed("H");
     says(&mut screen, "no step records it");
     // The curves are those that were recorded, and no value of the head is made up.
     let text = screen.text();

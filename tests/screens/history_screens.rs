@@ -103,17 +103,17 @@ fn a_log_says_why_it_opens_nothing() {
 }
 
 #[test]
-fn eight_is_the_history_beside_a_training_alone() {
+fn eight_is_the_rows_and_h_the_history_always() {
     let mut screen = log("jump", (120, 40), Depth::Truecolor);
     screen.typed("9");
     assert_eq!(screen.app.panel, Panel::Effect);
-    screen.typed("N");
+    screen.typed("8");
     assert_eq!(screen.app.panel, Panel::Rows);
     screen.typed("T");
     assert_eq!(screen.app.panel, Panel::Sweep);
-    screen.typed("8");
+    screen.typed("H");
     assert_eq!(screen.app.panel, Panel::History);
-    says(&mut screen, "7 Compare 8 History N Rows 9 Effect T Sweep");
+    says(&mut screen, "7 Compare H History 8 Rows 9 Effect T Sweep");
     let text = Request::text("a big cat sat .");
     let mut screen = Screen::open(Some(fixture("healthy")), text, (120, 40), Depth::Truecolor);
     screen.typed("8");

@@ -11,15 +11,18 @@ mod concurrent_trainer;
 mod effect_screens;
 mod exports;
 mod failed_questions;
+mod filters;
 mod history_opening;
 mod history_parts;
 mod history_screens;
 mod manners;
+mod panes;
 mod picture_screens;
 mod random_events;
 #[cfg(unix)]
 mod recorded;
 mod screens;
+mod several_heads;
 mod story_screens;
 mod sweep_screens;
 #[cfg(unix)]
@@ -28,5 +31,6 @@ mod terminal;
 mod terminal_answers;
 mod tiny_screens;
 mod undefined_screens;
+mod undo;
 mod what_if_screens;
 mod writing_screens;

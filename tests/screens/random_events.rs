@@ -356,10 +356,18 @@ fn event(random: &mut Random, subject: &Subject, (width, height): (u16, u16)) ->
             let letter = char::from(b'!' + random.below(94) as u8);
             keys(&letter.to_string())
         }
-        7..=10 => vec![Msg::Key(KeyEvent::new(
-            random.of(&named),
-            KeyModifiers::NONE,
-        ))],
+        7..=10 => {
+            let held = [
+                KeyModifiers::NONE,
+                KeyModifiers::NONE,
+                KeyModifiers::NONE,
+                KeyModifiers::SHIFT,
+                KeyModifiers::ALT,
+                KeyModifiers::CONTROL,
+            ];
+            let code = random.of(&named);
+            vec![Msg::Key(KeyEvent::new(code, random.of(&held)))]
+        }
         11 => {
             let letter = char::from(b'a' + random.below(26) as u8);
             vec![Msg::Key(KeyEvent::new(

@@ -37,7 +37,7 @@ const TRAINING: Session = Session {
             "step 250 is A",
             "Enter   opens that step: every panel shows it",
         ),
-        ("N", "is it the norms?", "N   asks for the cause"),
+        ("8", "is it the norms?", "8   asks for the cause"),
         (
             "6",
             "entropy-collapse",

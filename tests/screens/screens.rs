@@ -228,11 +228,11 @@ fn a_terminal_without_colours_shows_glyphs() {
 fn a_small_terminal_says_what_it_needs_and_a_larger_one_goes_on() {
     let mut screen = demo((120, 40));
     screen.go(Panel::Head);
-    for (width, height) in [(79, 24), (80, 23), (20, 5), (1, 1)] {
+    for (width, height) in [(47, 24), (80, 15), (20, 5), (1, 1)] {
         screen.resize(width, height);
         let text = screen.text();
         let said: String = text.split_whitespace().collect();
-        let whole = format!("attnscopeneeds80×24,thisterminalis{width}×{height}");
+        let whole = format!("attnscopeneeds48×16,thisterminalis{width}×{height}");
         // As much of the sentence as there is room for, and nothing of the panel.
         let is_said = said.starts_with(&whole) || !said.is_empty() && whole.starts_with(&said);
         assert!(is_said, "{width}×{height}: {said}");

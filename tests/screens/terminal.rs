@@ -282,7 +282,7 @@ fn a_directory_of_checkpoints_opens_as_a_history_that_grows_by_itself() {
     terminal.send(b"1");
     terminal.shows("4 tokens");
     // Rotated away, cut short, written whole again, asked for again: all while the panel is open.
-    terminal.send(b"8");
+    terminal.send(b"H");
     std::fs::remove_dir_all(directory.path().join("runs/step-100")).expect("removes");
     terminal.send(b"g");
     terminal.shows("step 100 · gone");

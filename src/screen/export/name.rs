@@ -18,7 +18,8 @@ pub fn name_of(app: Scene<'_>) -> String {
         app.panel.title().to_lowercase().replace(' ', "-"),
     ];
     let at = app.selection;
-    if app.panel.is_of_head() {
+    let is_of_several = app.panel.compares() && app.shows_marked();
+    if app.panel.is_of_head() && !is_of_several {
         parts.extend(at.stack.label().map(str::to_owned));
         parts.push(format!("L{}H{}", at.layer_idx, at.head_idx));
     }
@@ -30,6 +31,7 @@ pub fn name_of(app: Scene<'_>) -> String {
         },
         Panel::Tokens if app.tokens_view.shows_received => format!("received-by-{}", at.key_idx),
         Panel::Tokens => format!("given-by-{}", at.query_idx),
+        Panel::Compare if is_of_several => "marked".to_owned(),
         Panel::Compare => app
             .runs
             .b
@@ -48,6 +50,7 @@ pub fn name_of(app: Scene<'_>) -> String {
         None => String::new(),
         Some(Overlay::Help { .. }) => "help".to_owned(),
         Some(Overlay::Page { check, .. }) => format!("page-{}", check.id),
+        Some(Overlay::Filter { .. }) => "filter".to_owned(),
         Some(Overlay::Find(_)) => "find".to_owned(),
         Some(Overlay::Palette(_)) => "palette".to_owned(),
         Some(Overlay::Edit(_)) => "edit".to_owned(),

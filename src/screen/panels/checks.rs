@@ -14,6 +14,7 @@ use super::checks_counts::{glyph, rank, title, words};
 use super::checks_sides::{Sides, both_findings};
 use crate::figure::{bar, cut, figure, fit, wrapped};
 use crate::state::app::App;
+use crate::state::filter::{List, Row};
 use crate::state::find::{Item, Target};
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
@@ -91,6 +92,20 @@ pub fn palette_items(app: Scene<'_>) -> Vec<Item> {
     entries(app).iter().enumerate().map(of).collect()
 }
 
+/// The lines as they are searched: check, place and severity, or what became of the check.
+pub fn rows(app: Scene<'_>) -> Vec<Row> {
+    let text = |entry: &Entry<'_>| match entry {
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
+            let severity = finding.severity.label();
+            format!("{} {} {severity}", finding.check, finding.place)
+        }
+        Entry::Check(check, verdict) => format!("{} {}", check.id, words(verdict.status)),
+    };
+    let entries = entries(app);
+    let texts = entries.iter().map(text).enumerate();
+    texts.map(|(key, text)| Row { key, text }).collect()
+}
+
 /// Index of the first line about a check.
 pub fn line_of(app: Scene<'_>, id: &str) -> Option<usize> {
     entries(app).iter().position(|entry| match entry {
@@ -139,20 +154,32 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let [list, below] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(n_detail)]).areas(area);
     let has_map = influence(app).is_some() && below.width >= 2 * MAP;
-    if !has_map {
-        return Parts {
+    let mut parts = if has_map {
+        let [detail, map] =
+            Layout::horizontal([Constraint::Min(0), Constraint::Length(MAP)]).areas(below);
+        Parts {
+            list,
+            detail,
+            map: Some(map),
+        }
+    } else {
+        Parts {
             list,
             detail: below,
             map: None,
-        };
-    }
-    let [detail, map] =
-        Layout::horizontal([Constraint::Min(0), Constraint::Length(MAP)]).areas(below);
-    Parts {
-        list,
-        detail,
-        map: Some(map),
-    }
+        }
+    };
+    let mut panes = vec![&mut parts.list, &mut parts.detail];
+    panes.extend(&mut parts.map);
+    app.arrange(area, &mut panes);
+    parts
+}
+
+/// The boxes of the panel.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    let parts = parts(app, area);
+    let both = [parts.list, parts.detail].into_iter();
+    both.chain(parts.map).collect()
 }
 
 /// The influence map, if the selected line has one.
@@ -169,7 +196,8 @@ pub fn influence(app: Scene<'_>) -> Option<&Influence> {
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let room = (area.width as usize).saturating_sub(4);
-    let title = cut(&title(app, room), room);
+    let note = app.filter_note(List::Findings);
+    let title = cut(&(title(app, room.saturating_sub(note.len())) + &note), room);
     framed(frame, parts.list, app, title);
     let inside = lines_inside(app, parts.list);
     draw_settings(frame, parts.list, app);
@@ -194,19 +222,21 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .checks_view
         .line_idx
         .min(entries.len().saturating_sub(1));
-    let first = at
-        .saturating_sub(n_shown / 2)
-        .min(entries.len().saturating_sub(n_shown));
-    let lines: Vec<Line<'static>> = entries
+    let shown = app.visible(List::Findings, entries.len(), at, n_shown);
+    let mut lines: Vec<Line<'static>> = shown
         .iter()
-        .enumerate()
-        .skip(first)
-        .take(n_shown)
-        .map(|(idx, entry)| line(app, entry, idx == at, inside.width as usize))
+        .map(|idx| line(app, &entries[*idx], *idx == at, inside.width as usize))
         .collect();
+    if lines.is_empty() && !entries.is_empty() {
+        lines.push(Line::styled(
+            " no finding and no check matches",
+            app.theme.dim(),
+        ));
+    }
     frame.render_widget(Paragraph::new(lines), inside);
     draw_detail(frame, parts.detail, app);
-    if let (Some(area), Some(influence)) = (parts.map, influence(app)) {
+    let map = parts.map.filter(|area| !area.is_empty());
+    if let (Some(area), Some(influence)) = (map, influence(app)) {
         draw_influence(frame, area, app, influence);
     }
 }
@@ -441,11 +471,8 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     }
     let (n, n_shown) = (n_lines(app.scene()), inside.height as usize);
     let at = app.checks_view.line_idx.min(n.saturating_sub(1));
-    let first = at
-        .saturating_sub(n_shown / 2)
-        .min(n.saturating_sub(n_shown));
-    let line_idx = first + (row - inside.y) as usize;
-    if line_idx < n {
-        app.checks_view.line_idx = line_idx;
+    let shown = app.visible(List::Findings, n, at, n_shown);
+    if let Some(line_idx) = shown.get((row - inside.y) as usize) {
+        app.checks_view.line_idx = *line_idx;
     }
 }

@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::tokens_change::both_predictions;
-use super::{compare_differs, head_grid, overview};
+use super::{compare_differs, head_grid, marked, overview};
 use crate::figure::{change, cut, figure, fit};
 use crate::state::app::App;
 use crate::state::run::Run;
@@ -64,7 +64,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         let [grids, figures] = columns(below, [44, 56]);
         (grids, above, figures, None)
     };
-    Parts {
+    let mut parts = Parts {
         grids: Layout::vertical(vec![Constraint::Fill(1); n_grids])
             .split(grids)
             .to_vec(),
@@ -72,10 +72,34 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         maps: Layout::horizontal([Constraint::Fill(1); 3]).areas(maps),
         figures,
         differs,
+    };
+    let mut panes: Vec<&mut Rect> = parts.grids.iter_mut().collect();
+    panes.extend(&mut parts.maps);
+    panes.push(&mut parts.figures);
+    panes.extend(&mut parts.predictions);
+    panes.push(&mut parts.differs);
+    app.arrange(area, &mut panes);
+    parts
+}
+
+/// The boxes of the panel; none while nothing is compared.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    if app.both_runs().is_none() || app.shows_marked() {
+        return Vec::new();
     }
+    let parts = parts(app, area);
+    let mut panes = parts.grids;
+    panes.extend(parts.maps);
+    panes.push(parts.figures);
+    panes.extend(parts.predictions);
+    panes.push(parts.differs);
+    panes
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    if app.shows_marked() {
+        return marked::draw(frame, area, app);
+    }
     let Some(second) = &app.runs.b else {
         return draw_nothing(frame, area, app);
     };
@@ -88,15 +112,20 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         return;
     };
     let parts = parts(app, area);
-    for (grid, area) in app.grids().into_iter().zip(&parts.grids) {
+    let grids = app.grids().into_iter().zip(&parts.grids);
+    for (grid, area) in grids.filter(|(_, area)| !area.is_empty()) {
         head_grid::draw(frame, *area, app, 1, grid);
     }
     draw_maps(frame, parts.maps, app);
-    draw_figures(frame, parts.figures, app);
-    if let Some(area) = parts.predictions {
+    if !parts.figures.is_empty() {
+        draw_figures(frame, parts.figures, app);
+    }
+    if let Some(area) = parts.predictions.filter(|area| !area.is_empty()) {
         draw_predictions(frame, area, app, both);
     }
-    compare_differs::draw(frame, parts.differs, app);
+    if !parts.differs.is_empty() {
+        compare_differs::draw(frame, parts.differs, app);
+    }
 }
 
 fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
@@ -153,12 +182,16 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
     let mut insides: Vec<Rect> = areas
         .iter()
         .zip(titles)
-        .map(|(area, title)| framed(frame, *area, app, cut(&title, area.width as usize - 2)))
+        .map(|(area, title)| framed(frame, *area, app, title))
         .collect();
-    // Give all maps the same width, even if their frames differ by a column.
-    let width = insides.iter().map(|inside| inside.width).min();
-    for inside in &mut insides {
+    // Give all maps that are shown the same width, even if their frames differ by a column.
+    let shown = insides.iter().filter(|inside| !inside.is_empty());
+    let width = shown.map(|inside| inside.width).min();
+    for inside in insides.iter_mut().filter(|inside| !inside.is_empty()) {
         inside.width = width.unwrap_or(inside.width);
+    }
+    if width.is_none() {
+        return;
     }
     let Some(details) = app.both_details() else {
         let text = format!(" computing{}…", selection_title(app, ""));
@@ -338,14 +371,14 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
 
 /// The layer or head under the pointer.
 pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
-    app.both_runs()?;
+    app.both_runs().filter(|_| !app.shows_marked())?;
     let mut grids = app.grids().into_iter().zip(parts(app, area).grids);
     grids.find_map(|(grid, area)| head_grid::place_at(app, area, 1, grid, at))
 }
 
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
-    if app.scene().both_runs().is_none() {
+    if app.scene().both_runs().is_none() || app.shows_marked() {
         return;
     }
     let parts = parts(app.scene(), area);

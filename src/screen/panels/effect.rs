@@ -12,6 +12,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::figure::{cut, figure, figure_within, fit, wrapped};
 use crate::state::app::App;
+use crate::state::filter::List;
 use crate::state::keys::Action;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
@@ -50,12 +51,29 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let n_lens = (n_depths + 3).min(area.height as usize * 3 / 5);
     let [lens, path] =
         Layout::vertical([Constraint::Length(n_lens as u16), Constraint::Min(0)]).areas(right);
-    Parts {
+    let mut parts = Parts {
         grid,
         ranking,
         lens,
         path,
+    };
+    let Parts {
+        grid,
+        ranking,
+        lens,
+        path,
+    } = &mut parts;
+    app.arrange(area, &mut [grid, ranking, lens, path]);
+    parts
+}
+
+/// The boxes of the panel; none while nothing is measured.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    if app.effects().is_none() {
+        return Vec::new();
     }
+    let parts = parts(app, area);
+    vec![parts.grid, parts.ranking, parts.lens, parts.path]
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
@@ -85,10 +103,18 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let others = shown.others.iter().map(|(_, value)| value.abs());
     let most = most.chain(others).filter(|value| value.is_finite());
     let most = most.fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    draw_grid(frame, parts.grid, app, shown, most);
-    draw_ranking(frame, parts.ranking, app, shown, most);
-    draw_lens(frame, parts.lens, app, shown);
-    draw_path(frame, parts.path, app, shown);
+    if !parts.grid.is_empty() {
+        draw_grid(frame, parts.grid, app, shown, most);
+    }
+    if !parts.ranking.is_empty() {
+        draw_ranking(frame, parts.ranking, app, shown, most);
+    }
+    if !parts.lens.is_empty() {
+        draw_lens(frame, parts.lens, app, shown);
+    }
+    if !parts.path.is_empty() {
+        draw_path(frame, parts.path, app, shown);
+    }
 }
 
 /// Maps a value between −most and most to 0..1.
@@ -290,21 +316,31 @@ fn entries(shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
     all
 }
 
+/// The entries that the filter of heads shows; parts that are no heads are left out with a filter.
+fn shown_entries(app: Scene<'_>, shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
+    let mut all = entries(shown);
+    if app.filter_of(List::Heads).is_some() {
+        all.retain(|(place, ..)| place.is_some_and(|place| !app.leaves_out(place)));
+    }
+    all
+}
+
 /// The title of the ranking, shortened to fit.
 fn ranking_title(app: Scene<'_>, width: usize) -> String {
     let (key, side) = (app.keys.key(Action::DropHead), side(app));
+    let note = app.filter_note(List::Heads);
     let titles = [
-        format!(" largest first{side} · {key} drops the head "),
-        format!(" largest first{side} · {key} drops it "),
+        format!(" largest first{side} {note}· {key} drops the head "),
+        format!(" largest first{side} {note}· {key} drops it "),
     ];
     let fits = |title: &&String| title.chars().count() + 2 <= width;
     let found = titles.iter().find(fits);
-    found.map_or_else(|| format!(" largest first{side} "), String::clone)
+    found.map_or_else(|| format!(" largest first{side} {note}"), String::clone)
 }
 
 fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown, most: f64) {
     let inside = framed(frame, area, app, ranking_title(app, area.width as usize));
-    let all = entries(shown);
+    let all = shown_entries(app, shown);
     let n_rows = inside.height as usize;
     let here = app.selected_place();
     let at = all
@@ -320,6 +356,8 @@ fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &Effec
         .take(n_rows)
         .map(|(place, name, value)| {
             let is_selected = place.is_some_and(|place| place.is_same_head(&here));
+            let is_marked = place.is_some_and(|place| app.marks.has(place));
+            let mark = if is_marked { '•' } else { ' ' };
             let style = if is_selected {
                 app.theme.selected()
             } else {
@@ -329,7 +367,7 @@ fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &Effec
             let end = if *value < 0.0 { 0.0 } else { 1.0 };
             let bar_style = Style::new().fg(differences.heat(end));
             Line::from(vec![
-                Span::styled(format!(" {}", fit(name, name_width - 1)), style),
+                Span::styled(format!("{mark}{}", fit(name, name_width - 1)), style),
                 Span::styled(bar_around(*value, most, bar_width), bar_style),
                 Span::raw(format!(" {}", figure(*value, 8))),
             ])
@@ -449,7 +487,7 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     if !list.contains(Position::new(column, row)) {
         return;
     }
-    let all = entries(shown);
+    let all = shown_entries(scene, shown);
     let here = scene.selected_place();
     let at = all
         .iter()

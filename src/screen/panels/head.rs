@@ -36,9 +36,21 @@ struct Parts {
     side: Rect,
 }
 
-fn parts(app: Scene<'_>, area: Rect) -> Parts {
-    let [frame, side] =
+/// The boxes of the panel: the map, and the selected query beside it.
+fn boxes(app: Scene<'_>, area: Rect) -> [Rect; 2] {
+    let [mut frame, mut side] =
         Layout::horizontal([Constraint::Percentage(66), Constraint::Min(30)]).areas(area);
+    app.arrange(area, &mut [&mut frame, &mut side]);
+    [frame, side]
+}
+
+/// The boxes of the panel.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    boxes(app, area).to_vec()
+}
+
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    let [frame, side] = boxes(app, area);
     let map_with = |n_key_labels: u16| Rect {
         x: frame.x + 1 + QUERY_LABELS,
         y: frame.y + 1,
@@ -203,13 +215,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         app,
         cut(
             &selection_title(app, &place),
-            parts.frame.width as usize - 4,
+            (parts.frame.width as usize).saturating_sub(4),
         ),
     );
     match app.shown_detail() {
         Some(detail) => {
-            draw_map(frame, area, &parts, app, detail);
-            head_row::draw(frame, parts.side, app, detail);
+            if !parts.frame.is_empty() {
+                draw_map(frame, area, &parts, app, detail);
+            }
+            if !parts.side.is_empty() {
+                head_row::draw(frame, parts.side, app, detail);
+            }
         }
         None => {
             let inside = ratatui::widgets::Block::bordered().inner(parts.frame);

@@ -15,6 +15,7 @@ use ratatui::widgets::Paragraph;
 
 use super::checks::{mark, style_of};
 use super::head_value::{value, why_undefined};
+use super::marked::marked;
 use super::statistic_figure::UNDEFINED;
 use crate::figure::{bar, colour_range, cut, figure, figure_within, share, wrapped};
 use crate::state::app::App;
@@ -245,22 +246,20 @@ fn layer_line(
             let is_selected = is_selected_layer && head_idx == app.selection.head_idx;
             let number = is_middle.then_some(value);
             let kind = layer.heads[head_idx].kind;
+            let place = Place::layer(grid.grid, layer_idx).head(head_idx);
             let marks = Marks {
                 is_selected,
                 worst: app
                     .worst_at(grid.grid, layer_idx, Some(head_idx))
                     .filter(|_| is_middle),
                 kind: kind.filter(|_| is_middle),
-                is_dimmed: app.shown_type.is_some() && app.shown_type != kind,
+                is_dimmed: app.shown_type.is_some() && app.shown_type != kind
+                    || app.leaves_out(place),
                 is_undefined: why_undefined(app, grid.grid, layer_idx, Some(head_idx)).is_some(),
             };
-            spans.extend(cell(
-                app,
-                grid.cell_width,
-                share(value, range),
-                number,
-                &marks,
-            ));
+            let cell = cell(app, grid.cell_width, share(value, range), number, &marks);
+            let is_marked = is_middle && app.marks.has(place);
+            spans.extend(marked(&app.theme, cell, is_marked));
         } else {
             spans.push(Span::raw(" ".repeat(grid.cell_width)));
         }

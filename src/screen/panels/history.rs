@@ -40,17 +40,34 @@ const LOW: u16 = 26;
 /// Maximum rows of the loss.
 const LOSS: u16 = 24;
 
-fn parts(area: Rect) -> Parts {
-    let (loss, told) = match area.height {
-        0..LOW => (2, 5),
-        LOW..40 => (3, 10),
-        _ => (5, 14),
+/// The boxes of the panel: the strip of steps, the curves beside it, and what begins below.
+fn boxes(app: Scene<'_>, area: Rect) -> [Rect; 3] {
+    let told = match area.height {
+        0..LOW => 5,
+        LOW..40 => 10,
+        _ => 14,
     };
-    let [above, told] =
+    let [above, mut told] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(told)]).areas(area);
     let curves_width = (area.width * 2 / 5).clamp(30, 70);
-    let [left, right] =
+    let [mut left, mut right] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(curves_width)]).areas(above);
+    app.arrange(area, &mut [&mut left, &mut right, &mut told]);
+    [left, right, told]
+}
+
+/// The boxes of the panel.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    boxes(app, area).to_vec()
+}
+
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    let loss = match area.height {
+        0..LOW => 2,
+        LOW..40 => 3,
+        _ => 5,
+    };
+    let [left, right, told] = boxes(app, area);
     let inside = left.inner(Margin::new(1, 1));
     let [steps, signs, cells, onsets, loss_title, loss] = Layout::vertical([
         Constraint::Length(1),
@@ -75,7 +92,7 @@ fn parts(area: Rect) -> Parts {
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let parts = parts(area);
+    let parts = parts(app, area);
     let Some(view) = app.state().training.as_ref() else {
         let inside = framed(frame, area, app, " history ");
         let said = " no training is open: attnscope DIR with checkpoints in it, or a monitor log";
@@ -88,6 +105,29 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         frame.render_widget(said.style(app.theme.dim()), inside);
         return;
     }
+    if !parts.left.is_empty() {
+        draw_strip(frame, &parts, app, view);
+    }
+    if !parts.right.is_empty() {
+        let title = format!(" {} ", app.history_place(is_of_layers(app)));
+        let curves_area = framed(frame, parts.right, app, title);
+        history_curves::draw(curves_area, view, app, frame.buffer_mut());
+    }
+    if parts.told.is_empty() {
+        return;
+    }
+    let told = if area.height < LOW {
+        parts.told.inner(Margin::new(1, 0))
+    } else {
+        let mut title = vec!["findings, by step".to_owned()];
+        title.extend(view.counts());
+        framed(frame, parts.told, app, format!(" {} ", title.join(" · ")))
+    };
+    draw_told(frame, told, view, app);
+}
+
+/// Draws the steps by heads, with the loss below them.
+fn draw_strip(frame: &mut Frame<'_>, parts: &Parts, app: Scene<'_>, view: &HistoryView) {
     let strip = Strip::new(app, view, parts.cells);
     let rows = if is_of_layers(app) { "layer" } else { "head" };
     let pooling = strip.pooling(Pool::of(app.statistic().id), rows);
@@ -95,8 +135,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let title = cut(&title, (parts.left.width as usize).saturating_sub(2));
     let title_width = title.chars().count() as u16;
     framed(frame, parts.left, app, title);
-    let title = format!(" {} ", app.history_place(is_of_layers(app)));
-    let curves_area = framed(frame, parts.right, app, title);
     let buf = frame.buffer_mut();
     draw_steps(&strip, view, parts.steps.y, app, buf);
     draw_signs(&strip, view, parts.signs.y, app, buf);
@@ -122,15 +160,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         ..up(parts.loss)
     };
     draw_loss(&strip, view, loss, app, buf);
-    history_curves::draw(curves_area, view, app, buf);
-    let told = if area.height < LOW {
-        parts.told.inner(Margin::new(1, 0))
-    } else {
-        let mut title = vec!["findings, by step".to_owned()];
-        title.extend(view.counts());
-        framed(frame, parts.told, app, format!(" {} ", title.join(" · ")))
-    };
-    draw_told(frame, told, view, app);
 }
 
 /// Draws the colour scale at the right of the title, if it fits.
@@ -337,7 +366,7 @@ fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
 /// Description of the step and head under the pointer.
 pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
     let view = app.state().training.as_ref()?;
-    let strip = Strip::new(app, view, parts(area).cells);
+    let strip = Strip::new(app, view, parts(app, area).cells);
     let (record_idx, cell) = strip.at(at)?;
     let place = view.history.grid().place(cell);
     let record = view.history.records().get(record_idx)?;
@@ -355,7 +384,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     let Some(view) = scene.state().training.as_ref() else {
         return;
     };
-    let strip = Strip::new(scene, view, parts(area).cells);
+    let strip = Strip::new(scene, view, parts(scene, area).cells);
     let Some((record_idx, cell)) = strip.at(at) else {
         return;
     };

@@ -15,10 +15,11 @@ pub mod history;
 mod history_curves;
 pub mod history_head;
 mod history_strip;
+pub mod marked;
 pub mod model;
 mod model_change;
 pub mod overview;
-mod ranking;
+pub mod ranking;
 pub mod rows;
 pub mod scores;
 mod scores_change;
@@ -55,6 +56,23 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Panel::Effect => effect::draw(frame, area, app),
         Panel::Sweep => sweep::draw(frame, area, app),
         Panel::Story => story::draw(frame, area, app),
+    }
+}
+
+/// The panes of the open panel: boxes that can have the focus. Those that are not shown are empty.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    match app.panel {
+        Panel::Overview => overview::panes(app, area),
+        Panel::Head => head::panes(app, area),
+        Panel::Scores => scores::panes(app, area),
+        Panel::Tokens => tokens::panes(app, area),
+        Panel::Model => model::panes(app, area),
+        Panel::Checks => checks::panes(app, area),
+        Panel::Compare => compare::panes(app, area),
+        Panel::History => history::panes(app, area),
+        Panel::Rows => rows::panes(app, area),
+        Panel::Effect => effect::panes(app, area),
+        Panel::Sweep | Panel::Story => Vec::new(),
     }
 }
 

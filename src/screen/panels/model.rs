@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use attnscope_checkpoint::Knob;
+use attnscope_checkpoint::{Knob, TensorInfo};
 use attnscope_report::one_line;
 use attnscope_run::{Subject, TensorStats, crossings, probed};
 use ratatui::Frame;
@@ -15,6 +15,7 @@ use unicode_width::UnicodeWidthStr;
 use super::model_change;
 use crate::figure::{cut, figure, fit, wrapped};
 use crate::state::app::App;
+use crate::state::filter::{List, Row};
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 
@@ -26,23 +27,40 @@ struct Parts {
     figures: Rect,
 }
 
-fn parts(area: Rect) -> Parts {
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(48), Constraint::Min(0)]).areas(area);
     let [knobs, unread] =
         Layout::vertical([Constraint::Min(0), Constraint::Percentage(26)]).areas(left);
     let [tensors, figures] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(5)]).areas(right);
-    Parts {
+    let mut parts = Parts {
         knobs,
         unread,
         tensors,
         figures,
+    };
+    let Parts {
+        knobs,
+        unread,
+        tensors,
+        figures,
+    } = &mut parts;
+    app.arrange(area, &mut [tensors, knobs, unread, figures]);
+    parts
+}
+
+/// The boxes of the panel, the list of tensors first.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    if app.both_runs().is_some() && app.shows_difference() {
+        return Vec::new();
     }
+    let parts = parts(app, area);
+    vec![parts.tensors, parts.knobs, parts.unread, parts.figures]
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let parts = parts(area);
+    let parts = parts(app, area);
     let Some(subject) = app.subject() else {
         let inside = framed(frame, area, app, " model ");
         return waiting(frame, inside, app);
@@ -50,10 +68,16 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if let Some(both) = app.both_runs().filter(|_| app.shows_difference()) {
         return model_change::draw(frame, area, app, both);
     }
-    draw_knobs(frame, parts.knobs, app, subject);
-    draw_unread(frame, parts.unread, app, subject);
-    draw_tensors(frame, parts.tensors, app, subject);
-    draw_figures(frame, parts.figures, app, subject);
+    type Draw = fn(&mut Frame<'_>, Rect, Scene<'_>, &Subject);
+    let all: [(Rect, Draw); 4] = [
+        (parts.knobs, draw_knobs),
+        (parts.unread, draw_unread),
+        (parts.tensors, draw_tensors),
+        (parts.figures, draw_figures),
+    ];
+    for (area, draw) in all.into_iter().filter(|(area, _)| !area.is_empty()) {
+        draw(frame, area, app, subject);
+    }
 }
 
 fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
@@ -167,8 +191,8 @@ fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>
         }
         lines.push(Line::from(spans));
         if !fits_on_line {
-            let origin = cut(&knob.origin.to_string(), width - 2);
-            let below = format!("{origin:>width$}", width = width - 1);
+            let origin = cut(&knob.origin.to_string(), width.saturating_sub(2));
+            let below = format!("{origin:>width$}", width = width.saturating_sub(1));
             lines.push(Line::styled(below, app.theme.dim()));
         }
     }
@@ -224,12 +248,28 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subj
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
-/// The first tensor shown, so that the selected one is visible.
-fn first_tensor(app: Scene<'_>, n_tensors: usize, n_rows: usize) -> usize {
-    app.model_view
-        .tensor_idx
-        .saturating_sub(n_rows / 2)
-        .min(n_tensors.saturating_sub(n_rows))
+/// The tensors as they are searched: all of the model, or those that differ.
+pub fn rows(app: Scene<'_>) -> Vec<Row> {
+    if app.shows_difference() {
+        let texts = app.comparison().map_or_else(Vec::new, model_change::names);
+        let texts = texts.into_iter().enumerate();
+        return texts.map(|(key, text)| Row { key, text }).collect();
+    }
+    let Some(subject) = app.subject() else {
+        return Vec::new();
+    };
+    let unused: BTreeSet<&str> = subject.unused_tensors().into_iter().collect();
+    let tensors = subject.tensors().iter().enumerate();
+    let text = |name: &str, info: &TensorInfo| {
+        let usage = if unused.contains(name) { " unused" } else { "" };
+        format!("{name} {} {}{usage}", info.dtype, shape(&info.shape))
+    };
+    tensors
+        .map(|(key, (name, info))| Row {
+            key,
+            text: text(name, info),
+        })
+        .collect()
 }
 
 /// Rows of the list of tensors, below its heading.
@@ -245,7 +285,12 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
         0 => String::new(),
         n => format!(" · {n} never used"),
     };
-    let title = format!(" tensors · {}{never} · Enter figures ", tensors.len());
+    let note = app.filter_note(List::Tensors);
+    let title = if note.is_empty() {
+        format!(" tensors · {}{never} · Enter figures ", tensors.len())
+    } else {
+        format!(" tensors {note}· Enter figures ")
+    };
     let inside = framed(frame, area, app, title);
     let shape_width = tensors
         .iter()
@@ -269,8 +314,16 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
     );
     let mut lines = vec![Line::styled(header, theme.dim())];
     let n_rows = tensor_rows(area);
-    let first = first_tensor(app, tensors.len(), n_rows);
-    for (idx, (name, info)) in tensors.iter().enumerate().skip(first).take(n_rows) {
+    let selected = app.model_view.tensor_idx;
+    let shown = app.visible(List::Tensors, tensors.len(), selected, n_rows);
+    if shown.is_empty() && tensors.len() > 0 {
+        lines.push(Line::styled(" no tensor matches", theme.dim()));
+    }
+    let mut all = tensors.iter().enumerate();
+    for wanted in shown {
+        let Some((idx, (name, info))) = all.find(|(idx, _)| *idx == wanted) else {
+            break;
+        };
         let style = if idx == app.model_view.tensor_idx {
             theme.selected()
         } else {
@@ -278,7 +331,7 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
         };
         // The end of a long name says more than its beginning.
         let shown = if name.len() > name_width {
-            format!("…{}", tail(name, name_width - 1))
+            format!("…{}", tail(name, name_width.saturating_sub(1)))
         } else {
             fit(name, name_width)
         };
@@ -354,7 +407,7 @@ fn figure_lines(app: Scene<'_>, stats: &TensorStats) -> [Line<'static>; 2] {
 
 /// Selects the tensor under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let area = parts(area).tensors;
+    let area = parts(app.scene(), area).tensors;
     let n_tensors = app
         .scene()
         .subject()
@@ -362,11 +415,14 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     if !area.contains(Position::new(column, row)) || n_tensors == 0 {
         return;
     }
-    let first = first_tensor(app.scene(), n_tensors, tensor_rows(area));
+    let selected = app.model_view.tensor_idx;
+    let shown = app.visible(List::Tensors, n_tensors, selected, tensor_rows(area));
     if let Some(down) = (row as usize)
         .checked_sub(area.y as usize + 2)
         .filter(|down| *down < tensor_rows(area))
     {
-        app.model_view.tensor_idx = (first + down).min(n_tensors - 1);
+        let last = shown.last().copied();
+        let found = shown.get(down).copied().or(last);
+        app.model_view.tensor_idx = found.unwrap_or(app.model_view.tensor_idx);
     }
 }

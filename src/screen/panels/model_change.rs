@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::figure::{figure, fit};
+use crate::state::filter::List;
 use crate::state::run::Run;
 use crate::state::runs::Comparing;
 use crate::state::scene::Scene;
@@ -25,6 +26,21 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) 
         Layout::horizontal([Constraint::Percentage(44), Constraint::Min(0)]).areas(area);
     draw_knobs(frame, left, app, comparison);
     draw_tensors(frame, right, app, comparison);
+}
+
+/// The tensors of the list, by name, in its order.
+pub fn names(comparison: &Comparison) -> Vec<String> {
+    let weights = &comparison.weights;
+    let differ = weights.differ.iter().map(|tensor| tensor.name.clone());
+    let only_a = weights
+        .only_a
+        .iter()
+        .map(|name| format!("{name} only in A"));
+    let only_b = weights
+        .only_b
+        .iter()
+        .map(|name| format!("{name} only in B"));
+    differ.chain(only_a).chain(only_b).collect()
 }
 
 fn draw_waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
@@ -82,10 +98,11 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &
     let weights = &comparison.weights;
     let n = [&weights.only_a, &weights.only_b].map(Vec::len);
     let title = format!(
-        " tensors · {} differ · {} only in A · {} only in B ",
+        " tensors · {} differ · {} only in A · {} only in B {}",
         weights.differ.len(),
         n[0],
-        n[1]
+        n[1],
+        app.filter_note(List::Tensors)
     );
     let inside = framed(frame, area, app, title);
     if weights.differ.is_empty() && n == [0, 0] {
@@ -130,7 +147,9 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &
     let only_b = weights.only_b.iter().map(|name| (name, "B"));
     let rows = weights.differ.iter().map(row);
     let rows = rows.chain(only_a.chain(only_b).map(of_one));
-    let shown = rows.skip(app.model_view.tensor_idx);
+    let rows = rows.enumerate().skip(app.model_view.tensor_idx);
+    let shown = rows.filter(|(idx, _)| app.keeps(List::Tensors, *idx));
+    let shown = shown.map(|(_, line)| line);
     let header = Line::styled(header, theme.dim());
     let lines: Vec<Line<'static>> = std::iter::once(header).chain(shown).collect();
     frame.render_widget(Paragraph::new(lines), inside);

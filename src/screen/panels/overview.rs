@@ -69,21 +69,35 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         rows = vec![Constraint::Min(0)];
     }
     let areas = Layout::vertical(rows).split(left);
-    Parts {
+    let mut parts = Parts {
         ranking: fits(pitch).then(|| areas[grids.len()]),
         grids: grids.into_iter().zip(areas.iter().copied()).collect(),
         pitch,
         map,
         figures,
-    }
+    };
+    let mut panes: Vec<&mut Rect> = parts.grids.iter_mut().map(|(_, area)| area).collect();
+    panes.extend(&mut parts.ranking);
+    panes.extend([&mut parts.map, &mut parts.figures]);
+    app.arrange(area, &mut panes);
+    parts
+}
+
+/// The boxes of the panel.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    let parts = parts(app, area);
+    let mut panes: Vec<Rect> = parts.grids.iter().map(|(_, area)| *area).collect();
+    panes.extend(parts.ranking);
+    panes.extend([parts.map, parts.figures]);
+    panes
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
-    for (grid, area) in &parts.grids {
+    for (grid, area) in parts.grids.iter().filter(|(_, area)| !area.is_empty()) {
         head_grid::draw(frame, *area, app, parts.pitch, *grid);
     }
-    if let Some(area) = parts.ranking {
+    if let Some(area) = parts.ranking.filter(|area| !area.is_empty()) {
         ranking::draw(frame, area, app);
     }
     // Until both heads are there, the map shows one side, which the title names.
@@ -103,10 +117,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     {
         Some((layer, head)) => {
             match change {
+                _ if parts.map.is_empty() => {}
                 Some(change) => draw_change(frame, parts.map, app, change, &title),
                 None => draw_map(frame, parts.map, app, &head.summary.pooled, &title),
             }
-            draw_figures(frame, parts.figures, app, (layer, head));
+            if !parts.figures.is_empty() {
+                draw_figures(frame, parts.figures, app, (layer, head));
+            }
         }
         None => {
             let inside = framed(frame, parts.map, app, title);

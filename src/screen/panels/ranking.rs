@@ -6,10 +6,13 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use attnscope_spec::Place;
+
 use super::head_value::{value, why_undefined};
 use super::statistic_figure::UNDEFINED;
 use crate::figure::{bar, colour_range, figure, fit, share};
 use crate::state::app::App;
+use crate::state::filter::List;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 
@@ -23,8 +26,27 @@ struct Ranked {
     is_undefined: bool,
 }
 
-/// All heads of the shown type that have run: NaN first, then by decreasing value, then those without a defined value.
+impl Ranked {
+    fn place(self, app: Scene<'_>) -> Place {
+        Place::layer(app.selection.stack, self.layer_idx).head(self.head_idx)
+    }
+}
+
+/// The heads in order, whether or not a filter leaves them out.
+pub fn places(app: Scene<'_>) -> Vec<Place> {
+    let heads = ordered(app).into_iter();
+    heads.map(|head| head.place(app)).collect()
+}
+
+/// The heads in order that the filter shows.
 fn ranked(app: Scene<'_>) -> Vec<Ranked> {
+    let mut heads = ordered(app);
+    heads.retain(|head| !app.leaves_out(head.place(app)));
+    heads
+}
+
+/// All heads of the shown type that have run: NaN first, then by decreasing value, then those without a defined value.
+fn ordered(app: Scene<'_>) -> Vec<Ranked> {
     let layers = app.layers_of(app.selection.stack);
     let heads = layers.iter().flat_map(|layer| {
         layer
@@ -103,7 +125,12 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         (false, true) => format!(" heads by {what}, highest first "),
         (false, false) => format!(" {what} · highest left, lowest right "),
     };
-    framed(frame, area, app, title);
+    framed(frame, area, app, title + &app.filter_note(List::Heads));
+    if columns[0].is_empty() && app.filter_of(List::Heads).is_some() {
+        let text = " no head matches";
+        frame.render_widget(Line::styled(text, theme.dim()), place);
+        return;
+    }
     if columns[0].is_empty() && app.shown_type.is_some() && app.layer().is_some() {
         let text = " no head of this type in this stack";
         frame.render_widget(Line::styled(text, theme.dim()), place);
@@ -142,8 +169,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             Style::new()
         };
         let name = format!("L{}H{}", head.layer_idx, head.head_idx);
+        let mark = if app.marks.has(head.place(app)) {
+            '•'
+        } else {
+            ' '
+        };
         vec![
-            Span::styled(format!(" {} ", fit(&name, 7)), style),
+            Span::styled(format!("{mark}{} ", fit(&name, 7)), style),
             Span::styled(
                 fit(&bar(share(size(head.value), range), bar_width), bar_width),
                 theme.accent(),

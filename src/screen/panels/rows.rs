@@ -10,6 +10,7 @@ use ratatui::widgets::Paragraph;
 
 use crate::figure::{bar, change, cut, figure, fit};
 use crate::state::app::App;
+use crate::state::filter::List;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
 use crate::widgets::frame::{framed, selection_title, waiting};
@@ -72,9 +73,18 @@ pub fn mean_key_norm(head: &HeadSummary) -> f32 {
 }
 
 /// Layout of the panel.
-fn parts(area: Rect) -> [Rect; 2] {
+fn parts(app: Scene<'_>, area: Rect) -> [Rect; 2] {
     let n_questions = if area.height >= 30 { 10 } else { 7 };
-    Layout::vertical([Constraint::Length(n_questions), Constraint::Min(0)]).areas(area)
+    let [mut above, mut below] =
+        Layout::vertical([Constraint::Length(n_questions), Constraint::Min(0)]).areas(area);
+    app.arrange(area, &mut [&mut below, &mut above]);
+    [above, below]
+}
+
+/// The boxes of the panel, the list of rows first.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    let [above, below] = parts(app, area);
+    vec![below, above]
 }
 
 /// The selected head's summary.
@@ -117,13 +127,17 @@ fn hint(app: Scene<'_>) -> &'static str {
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let [above, below] = parts(area);
+    let [above, below] = parts(app, area);
     let Some(head) = head(app) else {
         let inside = framed(frame, area, app, selection_title(app, " · rows"));
         return waiting(frame, inside, app);
     };
-    draw_questions(frame, above, app);
-    draw_rows(frame, below, app, head);
+    if !above.is_empty() {
+        draw_questions(frame, above, app);
+    }
+    if !below.is_empty() {
+        draw_rows(frame, below, app, head);
+    }
 }
 
 fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
@@ -161,13 +175,6 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// The first row shown, so that the selected one is visible.
-fn first_row(app: Scene<'_>, n: usize, n_shown: usize) -> usize {
-    let at = app.selection.query_idx;
-    at.saturating_sub(n_shown / 2)
-        .min(n.saturating_sub(n_shown))
-}
-
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSummary) {
     let theme = &app.theme;
     let before = head_before(app);
@@ -176,9 +183,9 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
         area,
         app,
         if before.is_some() {
-            " change of each query · entropy in nats "
+            " change of each query · entropy in nats ".to_owned() + &app.filter_note(List::Tokens)
         } else {
-            " one query per line · entropy in nats "
+            " one query per line · entropy in nats ".to_owned() + &app.filter_note(List::Tokens)
         },
     );
     let width = inside.width as usize;
@@ -193,9 +200,14 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
     title.push_str(&format!("  {:<TOKEN$}", "looks at"));
     let mut lines = vec![Line::styled(cut(&title, width), theme.dim())];
     let n_shown = (inside.height as usize).saturating_sub(1);
-    let first = first_row(app, head.rows.len(), n_shown);
+    let (n, selected) = (head.rows.len(), app.selection.query_idx);
+    let kept = app.visible(List::Tokens, n, selected, n_shown);
+    if kept.is_empty() && !head.rows.is_empty() {
+        lines.push(Line::styled(" no token matches", theme.dim()));
+    }
     let k_norm = mean_key_norm(head);
-    for (query_idx, row) in head.rows.iter().enumerate().skip(first).take(n_shown) {
+    for query_idx in kept {
+        let row = &head.rows[query_idx];
         let is_selected = query_idx == app.selection.query_idx;
         let style = if is_selected {
             theme.selected()
@@ -236,16 +248,16 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
 
 /// Selects the query under the pointer.
 pub fn click(app: &mut App, area: Rect, (_, row): (u16, u16)) {
-    let [_, below] = parts(area);
+    let [_, below] = parts(app.scene(), area);
     let Some(n) = head(app.scene()).map(|head| head.rows.len()) else {
         return;
     };
     let n_shown = (below.height as usize).saturating_sub(3);
-    let first = first_row(app.scene(), n, n_shown);
+    let kept = app.visible(List::Tokens, n, app.selection.query_idx, n_shown);
     let Some(nth) = (row as usize).checked_sub(below.y as usize + 2) else {
         return;
     };
-    if nth < n_shown && first + nth < n {
-        app.selection.query_idx = first + nth;
+    if let Some(query_idx) = kept.get(nth) {
+        app.selection.query_idx = *query_idx;
     }
 }

@@ -13,15 +13,28 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 use super::scores_change;
 use super::statistic_figure::{UNDEFINED, statistic_figure};
 use crate::figure::{cut, figure, fit, share};
+use crate::state::filter::List;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+/// The boxes of the panel: the statistics, and two charts beside them.
+fn boxes(app: Scene<'_>, area: Rect) -> [Rect; 3] {
     let left_share = if area.width < 100 { 61 } else { 58 };
-    let [left, right] =
+    let [mut left, right] =
         Layout::horizontal([Constraint::Percentage(left_share), Constraint::Min(0)]).areas(area);
-    let [top, bottom] =
+    let [mut top, mut bottom] =
         Layout::vertical([Constraint::Percentage(50), Constraint::Min(0)]).areas(right);
+    app.arrange(area, &mut [&mut left, &mut top, &mut bottom]);
+    [left, top, bottom]
+}
+
+/// The boxes of the panel.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    boxes(app, area).to_vec()
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let [left, top, bottom] = boxes(app, area);
     let grid = app.selection.stack;
     let both = app.both_layers(grid, app.selection.layer_idx);
     if let Some(both) = both.filter(|_| app.shows_difference()) {
@@ -98,8 +111,12 @@ fn draw_table(
     layer: &LayerReport,
     head: &HeadReport,
 ) {
+    if area.is_empty() {
+        return;
+    }
     let theme = &app.theme;
-    let inside = framed(frame, area, app, selection_title(app, " · statistics"));
+    let title = selection_title(app, " · statistics") + &app.filter_note(List::Statistics);
+    let inside = framed(frame, area, app, title);
     // A space, the head's value, the layer's range, the model's range if it fits, the gauge.
     let fixed = 1 + 7 + RANGE;
     let wide = inside.width as usize >= fixed + RANGE + GAUGE + 14;
@@ -118,7 +135,7 @@ fn draw_table(
         STATISTICS
             .iter()
             .enumerate()
-            .filter(|(idx, _)| app.knows(*idx))
+            .filter(|(idx, _)| app.knows(*idx) && app.keeps(List::Statistics, *idx))
     };
     for (idx, statistic) in known() {
         let is_per_head = statistic.is_per_head();
@@ -147,6 +164,9 @@ fn draw_table(
         }
         spans.push(Span::styled(gauge(value, in_model), theme.accent()));
         lines.push(Line::from(spans));
+    }
+    if lines.len() == 1 {
+        lines.push(Line::styled(" no statistic matches", theme.dim()));
     }
     let chosen = app.statistic();
     let n_rows = (inside.height as usize).saturating_sub(2);

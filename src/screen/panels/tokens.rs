@@ -13,6 +13,7 @@ use super::tokens_shades::{Shades, axes, selected};
 use super::{tokens_change, tokens_picture};
 use crate::figure::{cut, figure, fit, token_label};
 use crate::state::app::App;
+use crate::state::filter::List;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::legend::legend;
@@ -47,9 +48,16 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     } else {
         area.height - n_least
     };
-    let [text, predictions] =
+    let [mut text, mut predictions] =
         Layout::vertical([Constraint::Length(n_text), Constraint::Min(0)]).areas(area);
+    app.arrange(area, &mut [&mut text, &mut predictions]);
     Parts { text, predictions }
+}
+
+/// The boxes of the panel.
+pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
+    let parts = parts(app, area);
+    vec![parts.text, parts.predictions]
 }
 
 /// Area of the words: inside the border, above the legend.
@@ -129,8 +137,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             app.token(axes(app).0, token)
         ),
     );
-    framed(frame, parts.text, app, cut(&title, area.width as usize - 4));
-    draw_text(frame, parts.text, app);
+    if !parts.text.is_empty() {
+        framed(frame, parts.text, app, cut(&title, area.width as usize - 4));
+        draw_text(frame, parts.text, app);
+    }
+    if parts.predictions.is_empty() {
+        return;
+    }
     match app.both_runs().filter(|_| app.shows_difference()) {
         Some(both) => tokens_change::draw(frame, parts.predictions, app, both),
         None => draw_predictions(frame, parts.predictions, app),
@@ -225,6 +238,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         ),
         None => " predictions ".to_owned(),
     };
+    let title = title + &app.filter_note(List::Tokens);
     let inside = framed(frame, area, app, title);
     match predictions {
         Some(predictions) => draw_top(frame, inside, app, predictions),
@@ -250,9 +264,7 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Pre
         (Some(only), None) => only,
         _ => token,
     };
-    let first = around
-        .saturating_sub(n_shown / 2)
-        .min(n.saturating_sub(n_shown));
+    let kept = app.visible(List::Tokens, n, around, n_shown);
     let name_width = ((area.width as usize).saturating_sub(24) / 4).clamp(6, 18);
     let column = name_width + 8;
     let next = if predictions.next_loss.is_some() {
@@ -269,7 +281,11 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Pre
         fit("third", column)
     );
     let mut lines = vec![Line::styled(header, theme.dim())];
-    for (position_idx, top) in predictions.top.iter().enumerate().skip(first).take(n_shown) {
+    if kept.is_empty() && n > 0 {
+        lines.push(Line::styled(" no token matches", theme.dim()));
+    }
+    for position_idx in kept {
+        let top = &predictions.top[position_idx];
         let style = if position_idx == token {
             theme.selected()
         } else {

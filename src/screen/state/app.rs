@@ -15,6 +15,7 @@ use super::chooser::Chooser;
 use super::copied::Copied;
 use super::editor::Editor;
 use super::effect_view::EffectView;
+use super::filter::{Filters, Search};
 use super::find::Find;
 use super::history_view::HistoryView;
 use super::keymap::Keymap;
@@ -22,7 +23,9 @@ use super::keys::Action;
 use super::known::Known;
 use super::limits::Limits;
 use super::look::Look;
+use super::marks::Marks;
 use super::panel::Panel;
+use super::panes::Panes;
 use super::rows_view::RowsView;
 use super::run::Preparing;
 use super::runs::Runs;
@@ -30,15 +33,23 @@ use super::selection::Selection;
 use super::setup::Setup;
 use super::statistics::statistic;
 use super::story_view::StoryView;
+use super::supposed::Situation;
 use super::sweep_view::SweepView;
+use super::trail::Trail;
 use super::views::{ChecksView, CompareView, HeadView, ModelView, TokensView};
 use super::writing_view::WritingView;
 
 /// An overlay in front of the panels, which gets the keys.
 #[derive(Debug)]
 pub enum Overlay {
+    /// All keys; `typed` are the letters that filter them, once a filter was begun.
     Help {
         scroll: usize,
+        typed: Option<String>,
+    },
+    /// The filter of the open panel's list, while it is typed; `before` is the row that was selected.
+    Filter {
+        before: usize,
     },
     /// The page of a check.
     Page {
@@ -109,6 +120,15 @@ pub struct App {
     pub checks_view: ChecksView,
     pub compare_view: CompareView,
     pub rows_view: RowsView,
+    pub filters: Filters,
+    pub marks: Marks,
+    pub panes: Panes,
+    /// Views to go back and forward to.
+    pub views: Trail<Look>,
+    /// Texts and what-ifs to undo and redo.
+    pub undone: Trail<Situation>,
+    /// What the finder found last.
+    pub search: Option<Search>,
     /// Heads of this type are highlighted; without a type, all are.
     pub shown_type: Option<HeadType>,
     pub overlay: Option<Overlay>,
@@ -166,6 +186,12 @@ impl App {
             checks_view: ChecksView::default(),
             compare_view: CompareView::default(),
             rows_view: RowsView::default(),
+            filters: Filters::default(),
+            marks: Marks::default(),
+            panes: Panes::default(),
+            views: Trail::default(),
+            undone: Trail::default(),
+            search: None,
             shown_type: None,
             overlay: None,
             notice: None,
@@ -215,21 +241,12 @@ impl App {
         })
     }
 
-    /// The key that opens a panel; 8 opens the history when a training is open.
-    pub fn key_of(&self, panel: Panel) -> char {
-        match (panel, self.training.is_some()) {
-            (Panel::History, true) => '8',
-            (Panel::Rows, true) => 'N',
-            (panel, _) => panel.key(),
-        }
-    }
-
     /// Name of the key that opens a panel, as settings may have changed it.
     pub fn key_name_of(&self, panel: Panel) -> String {
         if self.keys.is_changed(Action::Go(panel)) {
             self.keys.key(Action::Go(panel))
         } else {
-            self.key_of(panel).to_string()
+            panel.key().to_string()
         }
     }
 

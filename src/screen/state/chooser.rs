@@ -4,6 +4,9 @@ use attnscope_run::WhatIf;
 use attnscope_spec::{Place, Stack};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::matching::Matching;
+use super::supposed::Supposed;
+
 /// Common what-ifs, each with a description.
 const CHOICES: &[(&str, &str)] = &[
     ("scale=inv_sqrt_d", "scores divided by √d"),
@@ -54,6 +57,8 @@ pub enum Reach {
     Head,
     Layer,
     Everywhere,
+    /// The marked heads.
+    Marked,
 }
 
 /// State of the list while it is open.
@@ -64,6 +69,12 @@ pub struct Chooser {
     pub reach: Reach,
     /// The selected head.
     at: Place,
+    /// The marked heads.
+    marked: Vec<Place>,
+    /// What-ifs that were made, which stand above the choices.
+    pub listed: Vec<Supposed>,
+    /// The selected one of them; `None` while a choice is selected.
+    pub at_listed: Option<usize>,
     /// Why the typed what-if is invalid.
     pub problem: Option<String>,
 }
@@ -74,8 +85,10 @@ pub enum Chose {
     Going,
     Dismissed,
     WhatIf(Box<WhatIf>),
-    /// Remove the last what-if.
-    Less,
+    /// Remove a what-if of the list, or the last one.
+    Less(Option<usize>),
+    /// Switch a what-if of the list on or off.
+    Switch(usize),
 }
 
 impl Chooser {
@@ -85,20 +98,50 @@ impl Chooser {
             cursor: 0,
             reach: Reach::Everywhere,
             at: Place::layer(stack, layer_idx).head(head_idx),
+            marked: Vec::new(),
+            listed: Vec::new(),
+            at_listed: None,
             problem: None,
         }
     }
 
-    /// The place that a reach selects; `None` for everywhere.
-    pub fn place(&self, reach: Reach) -> Option<Place> {
+    /// The list with what-ifs that were made before, and with heads that are marked.
+    #[must_use]
+    pub fn with(self, listed: Vec<Supposed>, marked: Vec<Place>) -> Self {
+        Self {
+            listed,
+            marked,
+            ..self
+        }
+    }
+
+    /// Switches a what-if of the list, as it is shown here.
+    pub fn switch(&mut self, nth: usize) {
+        if let Some(supposed) = self.listed.get_mut(nth) {
+            supposed.is_on = !supposed.is_on;
+        }
+    }
+
+    /// The places that a reach selects; none for everywhere.
+    pub fn places(&self, reach: Reach) -> Vec<Place> {
         match reach {
-            Reach::Head => Some(self.at),
-            Reach::Layer => Some(Place {
+            Reach::Head => vec![self.at],
+            Reach::Layer => vec![Place {
                 head_idx: None,
                 ..self.at
-            }),
-            Reach::Everywhere => None,
+            }],
+            Reach::Everywhere => Vec::new(),
+            Reach::Marked => self.marked.clone(),
         }
+    }
+
+    /// The reaches to choose from.
+    pub fn reaches(&self) -> Vec<Reach> {
+        let mut all = vec![Reach::Everywhere, Reach::Layer, Reach::Head];
+        if !self.marked.is_empty() {
+            all.push(Reach::Marked);
+        }
+        all
     }
 
     /// The choices that match the typed text.
@@ -108,12 +151,12 @@ impl Chooser {
         let typed = self.typed.to_lowercase();
         let is_number = typed.contains('=')
             && typed.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+        let mut matching = Matching::of_words(&typed);
         let fits = |(words, about): &&(&str, &str)| {
             if is_number {
                 return *words == typed;
             }
-            let mut parts = typed.split_whitespace();
-            parts.all(|part| words.contains(part) || about.contains(part))
+            matching.score(&format!("{words} {about}")).is_some()
         };
         CHOICES.iter().filter(fits).copied().collect()
     }
@@ -121,45 +164,57 @@ impl Chooser {
     pub fn key(&mut self, key: KeyEvent) -> Chose {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         self.problem = None;
+        match (key.code, self.at_listed) {
+            (KeyCode::Enter | KeyCode::Char(' '), Some(nth)) => return Chose::Switch(nth),
+            (KeyCode::Up, Some(nth)) => {
+                self.at_listed = Some(nth.saturating_sub(1));
+                return Chose::Going;
+            }
+            (KeyCode::Down, Some(nth)) => {
+                self.at_listed = Some(nth + 1).filter(|nth| *nth < self.listed.len());
+                return Chose::Going;
+            }
+            (KeyCode::Up, None) if self.cursor == 0 => {
+                self.at_listed = self.listed.len().checked_sub(1);
+                return Chose::Going;
+            }
+            _ => {}
+        }
         match key.code {
             KeyCode::Esc => return Chose::Dismissed,
             KeyCode::Enter => return self.chosen(),
-            KeyCode::Delete => return Chose::Less,
+            KeyCode::Delete => return Chose::Less(self.at_listed),
             KeyCode::Up => self.cursor = self.cursor.saturating_sub(1),
             KeyCode::Down => self.cursor = (self.cursor + 1).min(self.shown().len().max(1) - 1),
-            KeyCode::Tab | KeyCode::Right => self.reach = self.next_reach(),
-            KeyCode::BackTab | KeyCode::Left => {
-                self.reach = self.next_reach();
-                self.reach = self.next_reach();
-            }
+            KeyCode::Tab | KeyCode::Right => self.reach = self.next_reach(1),
+            KeyCode::BackTab | KeyCode::Left => self.reach = self.next_reach(-1),
             KeyCode::Backspace => {
                 self.typed.pop();
-                self.cursor = 0;
+                (self.cursor, self.at_listed) = (0, None);
             }
             KeyCode::Char('u') if is_control => self.typed.clear(),
             KeyCode::Char(letter) if !is_control => {
                 self.typed.push(letter);
-                self.cursor = 0;
+                (self.cursor, self.at_listed) = (0, None);
             }
             _ => {}
         }
         Chose::Going
     }
 
-    fn next_reach(&self) -> Reach {
-        match self.reach {
-            Reach::Everywhere => Reach::Layer,
-            Reach::Layer => Reach::Head,
-            Reach::Head => Reach::Everywhere,
-        }
+    fn next_reach(&self, by: isize) -> Reach {
+        let all = self.reaches();
+        let here = all.iter().position(|reach| *reach == self.reach);
+        let next = (here.unwrap_or(0) as isize + by).rem_euclid(all.len() as isize);
+        all[next as usize]
     }
 
     fn chosen(&mut self) -> Chose {
         let shown = self.shown();
         let read = match shown.get(self.cursor) {
-            Some((words, _)) => WhatIf::new(words, self.place(self.reach).into_iter().collect()),
+            Some((words, _)) => WhatIf::new(words, self.places(self.reach)),
             None if self.typed.contains('@') => self.typed.parse(),
-            None => WhatIf::new(&self.typed, self.place(self.reach).into_iter().collect()),
+            None => WhatIf::new(&self.typed, self.places(self.reach)),
         };
         match read {
             Ok(what_if) => Chose::WhatIf(Box::new(what_if)),
@@ -211,6 +266,29 @@ mod tests {
         assert_eq!(
             words(typed(&mut chooser, "becomes 0")),
             "drop=zero@cross.L3H5"
+        );
+    }
+
+    #[test]
+    fn what_ifs_of_the_list_are_switched_above_the_choices() {
+        let supposed = |words: &str| Supposed {
+            what_if: words.parse().expect("a what-if"),
+            is_on: true,
+        };
+        let listed = vec![supposed("scale=none"), supposed("mask=none@L0")];
+        let heads = [3, 5].map(|head_idx| Place::layer(Stack::Only, 1).head(head_idx));
+        let mut chooser = Chooser::new(Stack::Only, 0, 0).with(listed, heads.to_vec());
+        let mut press = |code: KeyCode| chooser.key(KeyEvent::from(code));
+        press(KeyCode::Up);
+        press(KeyCode::Up);
+        assert_eq!(press(KeyCode::Char(' ')), Chose::Switch(0));
+        press(KeyCode::Down);
+        assert_eq!(press(KeyCode::Delete), Chose::Less(Some(1)));
+        // Letters lead back to the choices; the marked heads are a place of their own.
+        press(KeyCode::BackTab);
+        assert_eq!(
+            words(typed(&mut chooser, "becomes 0")),
+            "drop=zero@L1H3,L1H5"
         );
     }
 

@@ -5,10 +5,10 @@ use attnscope_spec::Stack;
 use attnscope_terminal::theme::Colours;
 use attnscope_worker::Against;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
-use nucleo_matcher::{Config, Matcher, Utf32Str};
 
+use super::filter::Search;
 use super::keys::Action;
+use super::matching::Matching;
 use super::panel::Panel;
 
 /// Kind of an item made from the typed text itself.
@@ -30,6 +30,10 @@ pub enum Target {
     Finding(usize),
     Action(Action),
     Colours(Colours),
+    /// A text and what stood beside it, to run again.
+    Seen(usize),
+    /// A what-if of the list, to switch on or off.
+    Supposed(usize),
     /// A saved view.
     Bookmark(usize),
     /// A text or ids to run.
@@ -78,6 +82,8 @@ impl Item {
 pub struct Find {
     pub query: String,
     items: Vec<Item>,
+    /// What the list is of; `None` if it is of everything.
+    pub title: Option<&'static str>,
     /// The current item, which gets a mark.
     pub current: Option<usize>,
     /// Interprets the query as a command, such as `compare with runs/b`.
@@ -101,6 +107,7 @@ impl Find {
         Self {
             query: String::new(),
             items,
+            title: None,
             current: None,
             typed: |_| None,
             found,
@@ -117,8 +124,9 @@ impl Find {
     }
 
     /// A list that opens at the current item.
-    pub fn at(items: Vec<Item>, current: Option<usize>) -> Self {
+    pub fn at(title: &'static str, items: Vec<Item>, current: Option<usize>) -> Self {
         Self {
+            title: Some(title),
             current,
             cursor: current.unwrap_or(0),
             ..Self::new(items)
@@ -132,6 +140,30 @@ impl Find {
 
     pub fn item(&self, found_idx: usize) -> Option<&Item> {
         self.found.get(found_idx).map(|idx| &self.items[*idx])
+    }
+
+    /// The list with letters already typed.
+    pub fn typing(mut self, query: String) -> Self {
+        self.query = query;
+        self.search();
+        self
+    }
+
+    /// What the typed letters find besides the chosen item, of its kind: nothing if nothing was typed.
+    pub fn search_from_here(&self) -> Option<Search> {
+        let chosen = self.item(self.cursor).filter(|_| !self.query.is_empty())?;
+        let mut found: Vec<usize> = self.found.clone();
+        found.retain(|idx| self.items[*idx].kind == chosen.kind);
+        found.sort_unstable();
+        let here = self.found.get(self.cursor);
+        Some(Search {
+            query: self.query.clone(),
+            at: found.iter().position(|idx| Some(idx) == here).unwrap_or(0),
+            targets: found
+                .into_iter()
+                .map(|idx| self.items[idx].target.clone())
+                .collect(),
+        })
     }
 
     pub fn key(&mut self, key: KeyEvent) -> Found {
@@ -173,24 +205,18 @@ impl Find {
                 ..item
             });
         }
-        let pattern = Pattern::parse(&self.query, CaseMatching::Smart, Normalization::Smart);
-        let mut matcher = Matcher::new(Config::DEFAULT);
-        let mut buffer = Vec::new();
+        let mut matching = Matching::fuzzy(&self.query);
         let mut scored: Vec<(u32, usize)> = Vec::new();
         for (idx, item) in self.items.iter().enumerate() {
             // An exact name ranks above names that merely contain it: L1H2 above L1H20.
             let is_whole = item.label.eq_ignore_ascii_case(&self.query) || item.kind == TYPED;
             let bonus = if is_whole { 1000 } else { 0 };
-            let mut score = |text: &str| {
-                let text = Utf32Str::new(text, &mut buffer);
-                pattern.score(text, &mut matcher)
-            };
-            let by_label = score(&item.label).map(|score| score + IN_LABEL);
+            let by_label = matching.score(&item.label).map(|score| score + IN_LABEL);
             let also = || format!("{} {}", item.label, item.also);
             let by_words = if item.also.is_empty() {
                 None
             } else {
-                score(&also())
+                matching.score(&also())
             };
             let typed = (item.kind == TYPED).then_some(0);
             if let Some(score) = by_label.max(by_words).max(typed) {

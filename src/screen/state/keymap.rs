@@ -8,7 +8,7 @@ use attnscope_system::config::KeyChange;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::chord::{Chord, name_of, parse};
-use super::keys::{Action, BINDINGS, Binding, Group};
+use super::keys::{Action, BINDINGS, Binding, Group, Need};
 use super::panel::Panel;
 
 /// The keys of one row of the table.
@@ -120,8 +120,10 @@ impl Keymap {
                         .chords
                         .iter()
                         .find(|chord| others.contains(chord));
-                    // Two rows of the same action do not conflict.
-                    let is_same = BINDINGS[*first].action == BINDINGS[*second].action;
+                    // Two rows of the same action do not conflict, nor do keys that come before others for a while.
+                    let [one, other] = [*first, *second].map(|row| &BINDINGS[row]);
+                    let is_same = one.action == other.action
+                        || (one.needs == Need::Match) != (other.needs == Need::Match);
                     if let Some(chord) = shared.filter(|_| !is_same) {
                         found.push((*first, *second, *chord, panel));
                     }
@@ -133,6 +135,21 @@ impl Keymap {
 
     /// The row that a key selects in a panel.
     pub fn binding_of(&self, event: KeyEvent, panel: Panel) -> Option<&'static Binding> {
+        self.find(event, |binding| {
+            binding.needs != Need::Match && binding.is_in(panel)
+        })
+    }
+
+    /// The row that a key selects while a list is filtered or something was found, if it means a match.
+    pub fn match_binding_of(&self, event: KeyEvent) -> Option<&'static Binding> {
+        self.find(event, |binding| binding.needs == Need::Match)
+    }
+
+    fn find(
+        &self,
+        event: KeyEvent,
+        is_meant: impl Fn(&Binding) -> bool,
+    ) -> Option<&'static Binding> {
         // Shift is part of the character, and terminals differ in whether they report it.
         let modifiers = match event.code {
             KeyCode::Char(_) | KeyCode::BackTab => event.modifiers - KeyModifiers::SHIFT,
@@ -140,7 +157,7 @@ impl Keymap {
         };
         let rows = BINDINGS.iter().zip(&self.0);
         let matches = |(binding, row): &(&'static Binding, &Row)| {
-            binding.is_in(panel) && row.chords.contains(&(event.code, modifiers))
+            is_meant(binding) && row.chords.contains(&(event.code, modifiers))
         };
         rows.into_iter().find(matches).map(|(binding, _)| binding)
     }
@@ -258,6 +275,28 @@ pub fn keys_in_force(keymap: &Keymap) -> Vec<(String, Vec<String>)> {
         });
     }
     all
+}
+
+/// Every row of the table with keys: its keys, its action, the panels in which it applies, and what it does.
+pub fn key_rows(keymap: &Keymap) -> Vec<[String; 4]> {
+    let rows = BINDINGS.iter().zip(&keymap.0);
+    let with_keys = rows.filter(|(_, row)| !row.chords.is_empty());
+    let of = |(binding, row): (&Binding, &Row)| {
+        let names: Vec<String> = row.chords.iter().map(|chord| name_of(*chord)).collect();
+        let panels: Vec<&str> = binding.panels.iter().map(|panel| panel.title()).collect();
+        let panels = match panels.as_slice() {
+            [] => "everywhere".to_owned(),
+            few if few.len() <= 4 => few.join(", "),
+            many => format!("{} panels", many.len()),
+        };
+        [
+            names.join(" "),
+            action_name(binding.action),
+            panels,
+            binding.help.to_owned(),
+        ]
+    };
+    with_keys.map(of).collect()
 }
 
 /// Generates the page of keys in the docs.

@@ -74,6 +74,41 @@ pub enum Action {
     Copy,
     Bookmark,
     Bookmarks,
+    NextMatch,
+    PreviousMatch,
+    GoToStrongest,
+    Backward,
+    Forward,
+    Undo,
+    Redo,
+    MarkHead,
+    MarkUp,
+    MarkDown,
+    MarkLeft,
+    MarkRight,
+    MarkMatches,
+    ClearMarks,
+    DropMarked,
+    CompareMarked,
+    FocusNext,
+    FocusPrevious,
+    ZoomPane,
+    WidenPane,
+    NarrowPane,
+    HeightenPane,
+    LowerPane,
+    ResetPanes,
+    Runs,
+}
+
+impl Action {
+    /// Whether it draws a range of marks further.
+    pub fn marks_range(self) -> bool {
+        matches!(
+            self,
+            Self::MarkUp | Self::MarkDown | Self::MarkLeft | Self::MarkRight
+        )
+    }
 }
 
 /// One row of the table.
@@ -134,6 +169,10 @@ pub enum Need {
     Training,
     Story,
     Bookmarks,
+    /// A list to filter, or something that the finder can go to.
+    Searchable,
+    /// A filter or a search; its keys come before others.
+    Match,
     /// A large enough terminal.
     Room,
 }
@@ -143,6 +182,7 @@ pub enum Need {
 pub enum Group {
     Everywhere,
     Moving,
+    Lists,
     Overview,
     Head,
     Tokens,
@@ -155,9 +195,10 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Everywhere,
         Self::Moving,
+        Self::Lists,
         Self::Overview,
         Self::Head,
         Self::Tokens,
@@ -173,6 +214,7 @@ impl Group {
         match self {
             Self::Everywhere => "Everywhere",
             Self::Moving => "Moving",
+            Self::Lists => "Lists and several heads",
             Self::Overview => "Overview and Scores",
             Self::Head => "Head",
             Self::Tokens => "Tokens",
@@ -233,6 +275,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('<')], "<", Action::PageLeft, "", "ten keys to the left; PgUp and PgDn move ten queries", Head, &[Head], Nothing),
     binding!(&[char('>')], ">", Action::PageRight, "", "ten keys to the right", Head, &[Head], Nothing),
     binding!(&[char('0')], "0", Action::ZoomFit, "", "fit the map to the panel", Head, &[Head], Nothing),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::GoToStrongest, "", "select the key that the query gives most to", Head, &[Head], Run),
     binding!(&[char('r')], "r", Action::ToggleReceived, "gives/receives", "shade by what the query gives or the key receives", Tokens, &[Tokens], Nothing),
     binding!(&[key(KeyCode::Enter)], "Enter", Action::TensorStats, "figures", "compute min, max, mean and NaN count of the tensor", Model, &[Model], Subject),
     binding!(&[char('J')], "J", Action::ScrollKnobsDown, "knobs", "scroll the knobs down", Model, &[Model], Nothing),
@@ -267,9 +310,21 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], Nothing),
     binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], Nothing),
     binding!(&[char('{')], "{", Action::PreviousLayer, "", "same head, previous layer", Moving, &[], Nothing),
+    binding!(&[char('n')], "n", Action::NextMatch, "", "next match, while a list is filtered or after something was found; Esc ends that", Lists, &[], Match),
+    binding!(&[char('N')], "N", Action::PreviousMatch, "", "previous match", Lists, &[], Match),
+    binding!(&[char(' ')], "Space", Action::MarkHead, "", "mark the selected head, or take its mark back", Lists, &[Overview, Head, Scores, Compare, Rows, Panel::Sweep], Run),
+    binding!(&[(KeyCode::Up, KeyModifiers::SHIFT)], "Shift-↑", Action::MarkUp, "", "mark the layers and heads from here to the layer above", Lists, &[Overview, Compare], Run),
+    binding!(&[(KeyCode::Down, KeyModifiers::SHIFT)], "Shift-↓", Action::MarkDown, "", "… to the layer below", Lists, &[Overview, Compare], Run),
+    binding!(&[(KeyCode::Left, KeyModifiers::SHIFT)], "Shift-←", Action::MarkLeft, "", "… to the head on the left", Lists, &[Overview, Compare], Run),
+    binding!(&[(KeyCode::Right, KeyModifiers::SHIFT)], "Shift-→", Action::MarkRight, "", "… to the head on the right", Lists, &[Overview, Compare], Run),
+    binding!(&[char('*')], "*", Action::MarkMatches, "", "mark all heads that the filter or the shown type leaves; again takes these marks back", Lists, &[Overview, Effect], Run),
+    binding!(&[char('U')], "U", Action::ClearMarks, "", "take all marks back", Lists, &[], Nothing),
+    binding!(&[char('D')], "D", Action::DropMarked, "", "drop the marked heads, or the selected one: one what-if of all of them", Lists, &[], WhatIf),
+    binding!(&[char('C')], "C", Action::CompareMarked, "", "show the marked heads side by side in Compare; x and X there write them", Lists, &[], Run),
     binding!(&[char('w')], "w", Action::WhatIf, "what if", "what if: change the scale, axis, mask or norm, or drop a head", Everywhere, &[], WhatIf),
     binding!(&[char('v')], "v", Action::NextSide, "A/B", "show B, the difference, and A in turn", Everywhere, &[], Second),
     binding!(&[char('W')], "W", Action::ClearSecond, "A alone", "back to A alone: the checkpoint as it is", Everywhere, &[], Second),
+    binding!(&[char('V')], "V", Action::Runs, "", "list the texts and comparisons of this session, to run one again or beside A", Everywhere, &[], Run),
     binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], AnotherText),
     binding!(&[char('E')], "E", Action::EditSecond, "", "keep the text as A, and edit a second one as B", Everywhere, &[], AnotherPrompt),
     binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], Room),
@@ -277,7 +332,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('y')], "y", Action::Copy, "copy", "copy the number, the row, the place or the command line of the view", Everywhere, &[], Room),
     binding!(&[char('b')], "b", Action::Bookmark, "", "set a bookmark here, or take it back", Everywhere, &[], Run),
     binding!(&[char('\'')], "'", Action::Bookmarks, "", "jump to a bookmark", Everywhere, &[], Bookmarks),
-    binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], Subject),
+    binding!(&[char('/')], "/", Action::Find, "find", "filter the list of the panel (!word leaves out); elsewhere find a head (L3H7), a token or a tensor", Everywhere, &[], Searchable),
     binding!(&[char(':')], ":", Action::Palette, "palette", "search everything: panels, statistics, findings, heads, prompts, actions", Everywhere, &[], Nothing),
     binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], Nothing),
     binding!(&[char('2')], "2", Action::Go(Head), "", "one head at full resolution", Everywhere, &[], Nothing),
@@ -286,14 +341,26 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], Nothing),
     binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], Nothing),
     binding!(&[char('7')], "7", Action::Go(Compare), "", "compare two runs: a what-if, another checkpoint, a trace or another text", Everywhere, &[], Nothing),
-    binding!(&[char('8'), char('N')], "8 N", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed; N beside a training", Everywhere, &[], Nothing),
-    binding!(&[char('H')], "H", Action::Go(History), "", "steps × heads of a training; also 8 where one is open", Everywhere, &[], Training),
+    binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed", Everywhere, &[], Nothing),
+    binding!(&[char('H')], "H", Action::Go(History), "", "steps × heads of a training", Everywhere, &[], Training),
     binding!(&[char('9')], "9", Action::Go(Effect), "", "what heads do: attribution, ablation, contribution, copying, and the lens", Everywhere, &[], Nothing),
     binding!(&[char('T')], "T", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], Nothing),
     binding!(&[char('S')], "S", Action::Go(Story), "", "the story of a demo, page by page", Everywhere, &[], Story),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], Nothing),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], Nothing),
     binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], Nothing),
+    binding!(&[char('Z')], "Z", Action::ZoomPane, "", "let the pane with the focus fill the panel; again or Esc shows all panes", Everywhere, &[], Nothing),
+    binding!(&[char('.')], ".", Action::FocusNext, "", "give the focus to the next pane of the panel", Everywhere, &[], Nothing),
+    binding!(&[char(',')], ",", Action::FocusPrevious, "", "give it to the previous pane", Everywhere, &[], Nothing),
+    binding!(&[char(')'), (KeyCode::Right, KeyModifiers::CONTROL)], ")", Action::WidenPane, "", "make the pane with the focus wider; Ctrl-→ too", Everywhere, &[], Nothing),
+    binding!(&[char('('), (KeyCode::Left, KeyModifiers::CONTROL)], "(", Action::NarrowPane, "", "make it narrower; Ctrl-← too", Everywhere, &[], Nothing),
+    binding!(&[(KeyCode::Down, KeyModifiers::CONTROL)], "Ctrl-↓", Action::HeightenPane, "", "make it higher", Everywhere, &[], Nothing),
+    binding!(&[(KeyCode::Up, KeyModifiers::CONTROL)], "Ctrl-↑", Action::LowerPane, "", "make it lower", Everywhere, &[], Nothing),
+    binding!(&[char('_')], "_", Action::ResetPanes, "", "give the panes of the panel their usual sizes", Everywhere, &[], Nothing),
+    binding!(&[(KeyCode::Left, KeyModifiers::ALT), (KeyCode::Char('o'), KeyModifiers::CONTROL)], "Alt-←", Action::Backward, "", "back to the view before the last jump: panel, place and statistic; Ctrl-O too", Everywhere, &[], Nothing),
+    binding!(&[(KeyCode::Right, KeyModifiers::ALT)], "Alt-→", Action::Forward, "", "forward again", Everywhere, &[], Nothing),
+    binding!(&[char('u')], "u", Action::Undo, "", "undo the last change of the text, of the what-ifs or of what A is compared with", Everywhere, &[], Nothing),
+    binding!(&[(KeyCode::Char('r'), KeyModifiers::CONTROL)], "Ctrl-R", Action::Redo, "", "redo it", Everywhere, &[], Nothing),
     binding!(&[char('c')], "c", Action::StopRun, "", "stop the run that is going", Everywhere, &[], Work),
     binding!(&[char('R')], "R", Action::ReadAgain, "", "read the files and run the text again; r too when files changed", Everywhere, &[], Files),
     binding!(&[char('?')], "?", Action::Help, "help", "this list", Everywhere, &[], Nothing),

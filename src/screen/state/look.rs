@@ -30,6 +30,12 @@ pub struct Look {
 }
 
 impl Look {
+    /// Whether the other view is of the same place.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        let place = |look: &Self| (look.layer, look.head, look.query, look.key);
+        self.stack == other.stack && place(self) == place(other)
+    }
+
     pub(crate) fn panel(&self) -> Option<Panel> {
         let mut all = Panel::ALL.into_iter();
         all.find(|panel| panel.title() == self.panel)

@@ -30,6 +30,9 @@ impl App {
             Need::Training => needs_training(self),
             Need::Story => needs_story(self),
             Need::Bookmarks => needs_bookmarks(self),
+            Need::Searchable if self.list_here().is_some() => None,
+            Need::Searchable => needs_model(self),
+            Need::Match => needs_match(self),
             Need::Room => needs_room(self),
         }
     }
@@ -86,7 +89,7 @@ fn needs_model(app: &App) -> Option<&'static str> {
 /// Why nothing is open.
 fn not_open(app: &App) -> &'static str {
     if app.training.is_some() && app.preparing.is_none() {
-        "no step is open: choose one in 8 History and press Enter"
+        "no step is open: choose one in H History and press Enter"
     } else {
         "the checkpoint is still being opened"
     }
@@ -159,6 +162,11 @@ fn needs_bookmarks(app: &App) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+fn needs_match(app: &App) -> Option<&'static str> {
+    let has_matches = app.filter_here().is_some() || app.search_here().is_some();
+    (!has_matches).then_some("nothing is filtered here: / begins that")
 }
 
 fn needs_grids(app: &App) -> Option<&'static str> {

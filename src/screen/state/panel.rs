@@ -54,7 +54,7 @@ panels! {
     Model "Model" '5' All,
     Checks "Checks" '6' All,
     Compare "Compare" '7' FullHead,
-    /// Only when a training is open, where 8 opens it too.
+    /// Only when a training is open.
     History "History" 'H' All,
     Rows "Rows" '8' Head,
     Effect "Effect" '9' Head,

@@ -17,6 +17,7 @@ use super::editor::as_text;
 use super::known::Known;
 use super::limits::Limits;
 use super::look::Look;
+use super::panes::Growths;
 
 /// A larger file was not written by this program.
 const LARGEST: usize = 4 << 20;
@@ -55,6 +56,9 @@ pub struct Session {
     pub is_values: bool,
     #[serde(default)]
     pub bookmarks: Vec<Look>,
+    /// Sizes that panes were given.
+    #[serde(default)]
+    pub panes: Growths,
 }
 
 impl Session {
@@ -69,6 +73,7 @@ impl Session {
             is_picture: run.is_some_and(|run| matches!(run.source, Source::Picture(_))),
             is_values: run.is_some_and(|run| matches!(run.source, Source::Values(_))),
             bookmarks: app.bookmarks.clone(),
+            panes: app.panes.growths.clone(),
         }
     }
 }
@@ -212,6 +217,7 @@ fn directory() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::panes::Growth;
 
     fn in_directory(directory: &Path) -> Remembered {
         Remembered {
@@ -251,6 +257,10 @@ mod tests {
             map: "scores".to_owned(),
             log: false,
         };
+        let growth = Growth {
+            columns: 8,
+            rows: -2,
+        };
         let session = Session {
             checkpoint: None,
             look: Some(look.clone()),
@@ -259,6 +269,7 @@ mod tests {
             is_picture: false,
             is_values: false,
             bookmarks: vec![look],
+            panes: [("Head".to_owned(), [(0, growth)].into())].into(),
         };
         remembered.keep(session.clone()).expect("writes");
         let expected = Session {

@@ -9,6 +9,7 @@ use attnscope_worker::{Against, RunId};
 
 use super::aligned::Aligned;
 use super::run::Run;
+use super::supposed::{Situation, Supposed};
 
 /// The side that panels show when there are two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -132,6 +133,10 @@ pub struct Runs {
     pub b: Option<Second>,
     /// Ignored while there is no B.
     pub shows: Shows,
+    /// Texts and comparisons that ran in this session, the oldest first.
+    pub seen: Vec<Situation>,
+    /// What-ifs that were made, whether or not B runs with them.
+    pub what_ifs: Vec<Supposed>,
 }
 
 impl Runs {

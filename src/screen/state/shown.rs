@@ -2,7 +2,7 @@
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_run::Subject;
-use attnscope_spec::Stack;
+use attnscope_spec::{Place, Stack};
 
 use super::panel::Panel;
 use super::views::HeadView;
@@ -24,6 +24,8 @@ pub struct Shown {
     pub is_probed: bool,
     /// The check whose line is selected.
     pub check: Option<&'static str>,
+    /// Heads to mark, which Compare shows side by side; a layer stands for all of its heads.
+    pub marked: Vec<Place>,
 }
 
 impl Shown {
@@ -41,6 +43,7 @@ impl Shown {
             shows_received: false,
             is_probed: false,
             check: None,
+            marked: Vec::new(),
         }
     }
 
@@ -63,6 +66,34 @@ impl Shown {
         let layer_idx = within("--layer", self.layer_idx, subject.n_layers(grid))?.unwrap_or(0);
         within("--head", self.head_idx, subject.n_heads(grid, layer_idx))?;
         Ok(grid)
+    }
+}
+
+impl Shown {
+    /// The heads to mark, each of which the model has.
+    ///
+    /// # Errors
+    /// When there is no such head.
+    pub(crate) fn marked_in(&self, subject: &Subject) -> Result<Vec<Place>> {
+        let mut heads = Vec::new();
+        for place in &self.marked {
+            let (grid, layer_idx) = (place.grid(), place.layer_idx.unwrap_or(0));
+            let n_heads = if subject.grids().contains(&grid) && layer_idx < subject.n_layers(grid) {
+                subject.n_heads(grid, layer_idx)
+            } else {
+                0
+            };
+            let layer = Place::layer(grid, layer_idx);
+            match place.head_idx {
+                Some(head_idx) if head_idx < n_heads => heads.push(layer.head(head_idx)),
+                None if n_heads > 0 => heads.extend((0..n_heads).map(|idx| layer.head(idx))),
+                _ => {
+                    let said = format!("--mark {place}: there is no such head");
+                    return Err(Error::Prompt(said));
+                }
+            }
+        }
+        Ok(heads)
     }
 }
 

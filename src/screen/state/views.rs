@@ -54,4 +54,6 @@ pub struct ChecksView {
 pub struct CompareView {
     /// Whether to show heads by the distance of their patterns instead of the chosen statistic.
     pub is_by_distance: bool,
+    /// Whether to show the marked heads side by side instead of A and B.
+    pub shows_marked: bool,
 }

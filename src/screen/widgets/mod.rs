@@ -4,6 +4,7 @@ pub mod chart;
 pub mod chooser;
 pub mod frame;
 pub mod heatmap;
+pub mod help;
 pub mod legend;
 pub mod margins;
 pub mod overlay;

@@ -25,11 +25,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
         Constraint::Length(WIDTH.min(area.width)),
         Constraint::Length(HEIGHT.min(area.height)),
     );
-    let title = match find.current {
-        Some(_) => " statistics · Enter chooses · Esc closes ",
-        None => " search everything · Enter goes there · Esc closes ",
+    let title = match find.title {
+        Some(title) => format!(" {title} · Enter chooses · Esc closes "),
+        None => " search everything · Enter goes there · Esc closes ".to_owned(),
     };
-    let inside = clear_box(frame, place, app, cut(title, place.width as usize - 2));
+    let inside = clear_box(frame, place, app, title);
     let rows = [
         Constraint::Length(2),
         Constraint::Min(0),

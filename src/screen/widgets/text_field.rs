@@ -39,9 +39,6 @@ pub fn text_field(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Ed
 fn title(editor: &Editor) -> &'static str {
     let is_second = editor.is_for_second;
     match (&editor.mode, editor.holds) {
-        (Mode::Finding(_), _) => {
-            " earlier texts · Ctrl-R older · Enter takes the text · Esc goes back "
-        }
         (Mode::Opening(_), _) => {
             " a text from a file · Tab completes the path · Enter takes it · Esc goes back "
         }
@@ -126,7 +123,6 @@ fn note_line(app: Scene<'_>, editor: &Editor, width: usize) -> Line<'static> {
         ]
     };
     let mut spans = match &editor.mode {
-        Mode::Finding(finding) => asked("holds: ", &finding.query),
         Mode::Opening(field) => asked("file: ", &field.path),
         Mode::Typing => Vec::new(),
     };

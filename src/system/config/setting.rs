@@ -210,7 +210,8 @@ all keys of the action, and an empty list leaves it to the palette (`:`). Footer
 
 Keys are written as letters (`\"y\"`, `\"Y\"`, `\"?\"`) or names: `Enter`, `Esc`, `Tab`, `Space`, `Backspace`, `Delete`, `Insert`, `Home`,
 `End`, `PgUp`, `PgDn`, `Up`, `Down`, `Left`, `Right`, `F1` to `F12`; with `Ctrl-`, `Alt-` or `Shift-` before them. A key that would mean
-two actions in one panel is an error that names both. `Ctrl-C` always quits and `Ctrl-Z` always suspends.
+two actions in one panel is an error that names both. `Ctrl-C` always quits and `Ctrl-Z` always suspends. `attnscope keys` lists the keys in
+force; `attnscope keys --check` says what is wrong with those of the settings, and then exits with 2.
 
 ### Thresholds
 

@@ -63,11 +63,11 @@ fn read(path: &Path) -> Result<(), String> {
         let Ok(_) = terminal.draw(|frame| draw(frame, app));
     };
     for panel in Panel::ALL {
-        let key = app.key_of(panel);
+        let key = panel.key();
         press(&mut app, KeyCode::Char(key));
         press(&mut app, KeyCode::End);
     }
-    press(&mut app, KeyCode::Char('8'));
+    press(&mut app, KeyCode::Char('H'));
     let keys = ['g', 'f', 'F', 'n', 'G', 'f', ']', '}', 'n', 'n', '{', 'p'];
     for key in keys {
         press(&mut app, KeyCode::Char(key));

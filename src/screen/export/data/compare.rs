@@ -1,12 +1,14 @@
 //! The data of the Compare panel: every statistic in A and in B, distances between patterns, loss, and the predictions after the
 //! selected query.
 
-use attnscope_checks::stats::STATISTICS;
+use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS};
 
 use attnscope_report::table::{Table, TableRow};
 use attnscope_report::table_row;
+use attnscope_spec::Place;
 
 use super::{Figure, PanelData};
+use crate::panels::marked;
 use crate::state::panel::Panel;
 use crate::state::runs::{SecondRunKind, Shows};
 use crate::state::scene::Scene;
@@ -18,6 +20,10 @@ pub static DATA: PanelData = PanelData {
         (
             "distance",
             "how far the patterns of a head lie apart, in `after`",
+        ),
+        (
+            "marked",
+            "a statistic of a marked head in the run shown, in `before`; alone where marked heads stand side by side",
         ),
         ("loss", "the mean next-token loss of both runs"),
         (
@@ -46,7 +52,33 @@ table_row! {
     }
 }
 
+/// The statistics of the marked heads.
+fn marked(app: Scene<'_>) -> Vec<Row> {
+    let per_head = || {
+        let all = STATISTICS.iter().enumerate();
+        all.filter(|(_, statistic)| statistic.is_per_head())
+    };
+    let heads = marked::heads(app).into_iter();
+    let of = |(place, _, head): (Place, &LayerReport, &HeadReport)| {
+        let rows = per_head().map(move |(idx, statistic)| Row {
+            part: "marked",
+            stack: place.grid().label().unwrap_or_default(),
+            layer: place.layer_idx,
+            head: place.head_idx,
+            statistic: statistic.id,
+            unit: statistic.unit,
+            before: head.stats.measured(idx).map(Figure::from),
+            ..Row::default()
+        });
+        rows.collect::<Vec<_>>()
+    };
+    heads.flat_map(of).collect()
+}
+
 fn rows(app: Scene<'_>) -> Vec<Row> {
+    if app.shows_marked() {
+        return marked(app);
+    }
     let (Some(second), Some(both)) = (&app.runs.b, app.both_runs()) else {
         return Vec::new();
     };

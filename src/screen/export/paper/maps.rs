@@ -1,13 +1,15 @@
 //! Figures of attention maps.
 
+use attnscope_checks::stats::{HeadReport, LayerReport};
 use attnscope_compute::attention::Pooled;
 use attnscope_report::Map as StoryMap;
 use attnscope_report::drawing::{Map, Side};
 use attnscope_run::{HeadDetail, HeadMap, Pyramid};
+use attnscope_spec::Place;
 use attnscope_terminal::theme::Theme;
 
 use super::{bar, printed, rgb};
-use crate::panels::head;
+use crate::panels::{head, marked};
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
@@ -90,6 +92,30 @@ pub fn of_both(app: Scene<'_>) -> Vec<Map> {
         maps.push(map(app, details[0], drawn));
     }
     maps
+}
+
+/// The pooled maps of the marked heads, on one scale.
+pub fn of_marked(app: Scene<'_>) -> Vec<Map> {
+    let heads = marked::heads(app);
+    let scale = marked::scale(&heads);
+    let theme = printed();
+    let map = |(place, _, head): &(Place, &LayerReport, &HeadReport)| {
+        let pooled = &head.summary.pooled;
+        let (queries, keys) = (pooled.queries_per_cell, pooled.keys_per_cell);
+        Map {
+            title: place.to_string(),
+            rows: side(app, Axis::Query, "query", pooled.n_rows, queries),
+            columns: side(app, Axis::Key, "key", pooled.n_cols, keys),
+            cells: colours(pooled, None, scale, &theme),
+            values: Vec::new(),
+            bar: bar(
+                &theme,
+                scale,
+                pooled_title("attention weight".to_owned(), pooled, false),
+            ),
+        }
+    };
+    heads.iter().map(map).collect()
 }
 
 /// The maps on a story page, of the selected head.

@@ -83,6 +83,7 @@ fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
     let parts: Vec<Part> = match app.panel {
         Panel::Head => maps(maps::of_head(app)),
         Panel::Overview => maps(grid::of_overview(app)),
+        Panel::Compare if app.shows_marked() => maps(maps::of_marked(app)),
         Panel::Compare => maps(maps::of_both(app)),
         Panel::Sweep => charts(sweep::charts(app)),
         Panel::Story => match app.story.as_ref().and_then(|story| story.page()) {

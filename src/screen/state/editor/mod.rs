@@ -1,6 +1,5 @@
 //! The text field for editing the prompt.
 
-mod finding;
 mod opening;
 mod pieces;
 #[cfg(test)]
@@ -14,7 +13,6 @@ use attnscope_prompt::{PictureSource, PromptForm, Request, Source};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::{CursorMove, TextArea};
 
-pub use self::finding::Finding;
 pub use self::opening::{PathField, text_of};
 pub use self::pieces::Pieces;
 
@@ -35,8 +33,6 @@ pub enum Holds {
 pub enum Mode {
     #[default]
     Typing,
-    /// Looking for an earlier text.
-    Finding(Finding),
     /// Typing the path of a file whose text is to be taken.
     Opening(PathField),
 }
@@ -92,6 +88,8 @@ pub enum Edited {
     Submitted(Request),
     /// The text is to be edited by the user's own editor.
     Outside(String),
+    /// Look for an earlier prompt.
+    Search,
 }
 
 impl Editor {
@@ -148,14 +146,13 @@ impl Editor {
     pub fn key(&mut self, key: KeyEvent) -> Edited {
         let edited = match std::mem::take(&mut self.mode) {
             Mode::Typing => self.type_key(key),
-            Mode::Finding(finding) => self.find_key(finding, key),
             Mode::Opening(field) => self.open_key(field, key),
         };
         self.cut_again();
         edited
     }
 
-    /// A key while neither an earlier text nor a file is looked for.
+    /// A key while no path is typed.
     fn type_key(&mut self, key: KeyEvent) -> Edited {
         let has_modifier = key
             .modifiers
@@ -170,8 +167,9 @@ impl Editor {
             }
             KeyCode::Left if key.modifiers == KeyModifiers::ALT => self.step_token(false),
             KeyCode::Right if key.modifiers == KeyModifiers::ALT => self.step_token(true),
-            KeyCode::Char('r') if key.modifiers == KeyModifiers::CONTROL => {
-                return self.begin_to_find();
+            KeyCode::Char('r') if key.modifiers == KeyModifiers::CONTROL => return Edited::Search,
+            KeyCode::Char('r') if key.modifiers == KeyModifiers::ALT => {
+                self.area.redo();
             }
             KeyCode::Char('o') if key.modifiers == KeyModifiers::CONTROL => {
                 self.mode = Mode::Opening(PathField::default());
@@ -244,7 +242,6 @@ impl Editor {
                 self.area.insert_str(text);
                 self.problem = None;
             }
-            Mode::Finding(finding) => finding.query.push_str(text.trim()),
             Mode::Opening(field) => field.path.push_str(text.trim()),
         }
         self.cut_again();

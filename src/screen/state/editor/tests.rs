@@ -138,45 +138,6 @@ fn with_past(past: &[&str]) -> Editor {
 }
 
 #[test]
-fn control_r_finds_earlier_texts_newest_first_and_escape_goes_back() {
-    let mut editor = with_past(&["The king", "a queen", "the kingdom", "a horse"]);
-    control(&mut editor, 'r');
-    type_in(&mut editor, "KING");
-    assert_eq!(editor.text(), "the kingdom");
-    control(&mut editor, 'r');
-    assert_eq!(editor.text(), "The king");
-    control(&mut editor, 'r');
-    assert_eq!(editor.text(), "The king");
-    assert!(editor.problem.as_ref().is_some_and(|p| p.contains("KING")));
-    // A shorter query begins at the newest again.
-    press(&mut editor, KeyCode::Backspace);
-    assert_eq!(editor.text(), "the kingdom");
-    press(&mut editor, KeyCode::Esc);
-    assert_eq!(editor.text(), "new");
-    // Enter takes the text, and the next Enter runs it.
-    control(&mut editor, 'r');
-    type_in(&mut editor, "queen");
-    assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
-    let run = press(&mut editor, KeyCode::Enter);
-    assert_eq!(run, Edited::Submitted(Request::text("a queen")));
-}
-
-#[test]
-fn any_other_key_takes_the_text_that_was_found_and_edits_it() {
-    let mut editor = with_past(&["the king"]);
-    control(&mut editor, 'r');
-    type_in(&mut editor, "king");
-    press(&mut editor, KeyCode::Home);
-    type_in(&mut editor, "x");
-    assert_eq!(editor.text(), "xthe king");
-    let mut editor = with_past(&[]);
-    control(&mut editor, 'r');
-    assert_eq!(editor.problem.as_deref(), Some("no earlier text yet"));
-    type_in(&mut editor, "s");
-    assert_eq!(editor.text(), "news");
-}
-
-#[test]
 fn control_o_takes_the_text_of_a_file_whose_path_tab_completes() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().display().to_string();
