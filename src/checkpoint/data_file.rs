@@ -19,7 +19,7 @@ use attnscope_compute::error::{Error, Result};
 
 use super::identity::Identity;
 use super::read_files;
-use super::regular::open_regular;
+use super::regular::{cannot_open, open_regular};
 use super::writers::{Writers, writers_of};
 
 /// Interval and number of checks for a process that has the file open for writing.
@@ -70,7 +70,7 @@ impl DataFile {
     pub fn open_as(path: &Path, expected: &str) -> Result<Self> {
         // Checked before opening: opening a pipe would wait for a writer.
         refuse_other_kinds(path, expected)?;
-        let cannot = |e: io::Error| Error::file(path, format!("cannot be opened ({e})"));
+        let cannot = |e: io::Error| cannot_open(path, &e);
         let file = open_regular(path).map_err(cannot)?;
         let about = file.metadata().map_err(cannot)?;
         read_files::remember(path, &about);

@@ -78,7 +78,7 @@ pub use part_of_file::part_of;
 pub use quantisation::Quantisation;
 pub use read_files::{was_read, will_read};
 pub use reader::Reader;
-pub use regular::{open_regular, read_regular};
+pub use regular::{cannot_open, open_regular, read_regular};
 pub use settings::{Setting, Settings};
 pub use shards::files_of as index_files;
 pub use silent_keys::is_silent;

@@ -12,6 +12,7 @@ use super::data_file::DataFile;
 use super::hub::{Found, Hub};
 use super::kinds::Format;
 use super::named_paths::directory_of;
+use super::nearest::path_meant;
 use super::part_of_file::part_of;
 use super::pytorch::StateDict;
 use super::read_files::will_read;
@@ -214,7 +215,9 @@ impl Opening {
             (true, Some(weights)) => {
                 let file = path.join(weights);
                 if !file.exists() {
-                    return Err(Error::file(&file, "no such file; --weights names it"));
+                    let meant = path_meant(&file);
+                    let problem = format!("no such file{meant}; --weights names it");
+                    return Err(Error::file(&file, problem));
                 }
                 Located {
                     directory: path.clone(),

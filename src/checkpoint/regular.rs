@@ -5,6 +5,10 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use attnscope_compute::error::Error;
+
+use super::nearest::path_meant;
+
 /// Opens a regular file, or a link to one, for reading. Never waits for another process.
 ///
 /// # Errors
@@ -20,6 +24,15 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         .open(path)?;
     check_regular(file.metadata()?.is_file())?;
     Ok(file)
+}
+
+/// Describes why a file cannot be opened; a missing one is followed by the name that was probably meant.
+pub fn cannot_open(path: &Path, e: &io::Error) -> Error {
+    let problem = match e.kind() {
+        ErrorKind::NotFound => format!("cannot be opened: no such file{}", path_meant(path)),
+        _ => format!("cannot be opened ({e})"),
+    };
+    Error::file(path, problem)
 }
 
 fn check_regular(is_file: bool) -> io::Result<()> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::config::Config;
 use super::gguf::Vocabulary;
+use super::nearest::path_meant;
 use super::{VOCABULARY, read_text};
 
 /// Names of SentencePiece models, in order of preference.
@@ -150,7 +151,8 @@ impl TokenizerFile {
             if path == Path::new(BYTES) {
                 return Ok(Self::Bytes);
             }
-            return Err(Error::file(path, "no such file; --tokenizer names it"));
+            let problem = format!("no such file{}; --tokenizer names it", path_meant(path));
+            return Err(Error::file(path, problem));
         }
         let model_type = model_type.map(str::to_owned);
         let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());

@@ -25,7 +25,7 @@
 
 use super::evidence::{Evidence, FutureProbe};
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, figure};
 
 pub static CHECK: Check = Check {
     id: "future-leak",
@@ -60,13 +60,15 @@ fn leak(probe: &FutureProbe) -> Option<Finding> {
         .map_or(first.amount, |worst| worst.amount.max(first.amount));
     let seen = match probe.worst {
         Some(worst) => format!(
-            "position {} moved by {:.3e} of the largest value when token {} changed",
-            worst.moved, worst.amount, worst.changed
+            "position {} moved by {} of the largest value when token {} changed",
+            worst.moved,
+            figure(worst.amount),
+            worst.changed
         ),
         None => format!(
-            "{} moved by {:.3e} of its largest value",
+            "{} moved by {} of its largest value",
             name(first),
-            first.amount
+            figure(first.amount)
         ),
     };
     let pattern = probe

@@ -1,6 +1,7 @@
 //! Shared code of checks whose probe changed something that must have no effect.
 
 use super::evidence::{Evidence, InvarianceProbe, Movement, Probed};
+use super::figure;
 use super::verdict::{Finding, Severity, Verdict};
 
 /// Turns the results of a probe into a verdict: one finding per case that moved.
@@ -49,8 +50,8 @@ fn finding(
         threshold: tolerance,
         unit: "",
         evidence: format!(
-            "{case}: {first} is the first to move, by {:.3e} of its largest value",
-            moved.amount
+            "{case}: {first} is the first to move, by {} of its largest value",
+            figure(moved.amount)
         ),
         advice: advice.to_owned(),
     }

@@ -16,6 +16,7 @@ mod duplicate_heads;
 mod entropy_collapse;
 mod entropy_uniform;
 mod evidence;
+mod figure;
 mod foreign_ids;
 mod foreign_step;
 mod future_leak;
@@ -35,6 +36,7 @@ mod mask_changed;
 mod mask_mass;
 mod mask_shape;
 mod massive_activation;
+mod named;
 mod named_cause;
 mod nan_or_inf;
 mod noise;
@@ -82,7 +84,9 @@ pub use evidence::{
     InvarianceProbe, LabelsProbe, Movement, NonfiniteModule, OrderProbe, Probed, Probes, Reordered,
     SILENCE, SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
 };
+pub use figure::figure;
 pub use gain::mean_loss;
+pub use named::{check_named, statistic_named};
 pub use noise::Noise;
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};

@@ -24,7 +24,7 @@ use attnscope_compute::attention::{Audit, Direction, Forbidden, Shape};
 
 use super::evidence::{Evidence, Subject, layer_audit};
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, figure};
 use crate::stats::LayerReport;
 
 pub static CHECK: Check = Check {
@@ -118,16 +118,15 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
         findings.push(Finding {
             check: kind.check,
             severity,
-            place: layer.place()
-                .head(*head_idx)
-                .query(query_idx)
-                .key(key_idx),
+            place: layer.place().head(*head_idx).query(query_idx).key(key_idx),
             value: worst.mass,
             threshold: kind.most,
             unit: "",
             evidence: format!(
-                "query {query_idx} gives {:.3e} to key {key_idx}, which {}; {:.3e} in all{others}{looks}",
-                worst.largest, kind.what, worst.mass
+                "query {query_idx} gives {} to key {key_idx}, which {}; {} in all{others}{looks}",
+                figure(f64::from(worst.largest)),
+                kind.what,
+                figure(worst.mass)
             ),
             advice: advice.to_owned(),
         });

@@ -24,7 +24,7 @@ use attnscope_compute::attention::Normaliser;
 
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds, wrong_axis};
+use super::{Check, Needs, Thresholds, figure, wrong_axis};
 
 pub static CHECK: Check = Check {
     id: "pattern-mismatch",
@@ -85,8 +85,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             threshold: allowed,
             unit: "",
             evidence: format!(
-                "query {query_idx}, key {key_idx}: the pattern lies {:.3e} from the softmax of its scores{named}",
-                worst.difference
+                "query {query_idx}, key {key_idx}: the pattern lies {} from the softmax of its scores{named}",
+                figure(f64::from(worst.difference))
             ),
             advice: advice.to_owned(),
         });

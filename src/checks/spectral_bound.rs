@@ -75,7 +75,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 threshold: least,
                 unit: "of log n",
                 evidence: format!(
-                    "scores this spread (std {:.1}) guarantee {:.2} % of log n; the head has {:.1} %",
+                    "with scores this wide (std {:.1}) entropy may fall to {:.2} % of log n; it is {:.1} %",
                     head.stats.of(Stat::ScoreStd),
                     100.0 * bound,
                     100.0 * entropy

@@ -31,7 +31,7 @@ pub struct Args {
     /// Dictionary word → row of the keys
     #[arg(long, value_name = "FILE")]
     keys_vocab: Option<PathBuf>,
-    /// Sentence of the query words; it is lower-cased and split at blanks
+    /// Sentence of the query words; it is lower-cased and split at spaces
     #[arg(long, value_name = "TEXT")]
     query_text: String,
     /// Sentence of the key words
@@ -44,13 +44,13 @@ pub struct Args {
     what_if: WhatIfArgs,
     #[command(flatten)]
     screen: ScreenArgs,
-    /// Print the figures, also where there is a terminal to open the screen in
+    /// Print the figures even if there is a terminal to open the screen in
     #[arg(long)]
     report: bool,
     /// How to print them; implies --report [default: text]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave words in CSV as they are, also those that a spreadsheet would take for a formula
+    /// Keep words in CSV as they are, even those that a spreadsheet would read as formulas
     #[arg(long)]
     raw_csv: bool,
     /// Write pattern, scores and output to this file: .safetensors or .npz; implies --report

@@ -31,10 +31,10 @@ pub struct Args {
     /// Directory of the batch: every worker writes its units there
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Do one of N shares of the checkpoints, I from 0 to N − 1 [default: what a job array of Slurm or an indexed Job tells, else all]
+    /// Run share I of N, from 0 to N − 1 [default: from a Slurm job array or an indexed Kubernetes Job, else everything]
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Prompts of a unit
+    /// Prompts per unit
     #[arg(long, value_name = "PROMPTS", default_value_t = 64, value_parser = at_least_one)]
     chunk: usize,
     /// Do only these chunks of prompts, counted from 0
@@ -43,16 +43,16 @@ pub struct Args {
     /// Stop a unit that takes longer, and record it as failed
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     unit_timeout: Option<Duration>,
-    /// Run units again that failed before
+    /// Run failed units again
     #[arg(long)]
     retry_failed: bool,
     /// How units are written [default: files, from 10 000 units on directories]
     #[arg(long, value_enum)]
     layout: Option<LayoutName>,
-    /// With --layout packed: write units at the latest this long after they ended
+    /// With --layout packed: write finished units at least this often
     #[arg(long, value_name = "SECONDS", value_parser = slice, default_value = "5")]
     slice: Duration,
-    /// Write the plan alone, and print it as JSON with the units that are missing
+    /// Only write the plan, and print it as JSON with the missing units
     #[arg(long)]
     plan: bool,
     #[command(flatten)]

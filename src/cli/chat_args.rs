@@ -10,10 +10,10 @@ use attnscope_spec::Model;
 /// Whether the prompt is a turn of a conversation, and what the system says before it.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ChatArgs {
-    /// Write the prompt as the checkpoint's chat template writes a person's turn; or all messages of a JSON file
+    /// Apply the checkpoint's chat template: to the prompt as a user message, or to all messages of a JSON file
     #[arg(long, value_name = "FILE|TEXT", num_args = 0..=1, default_missing_value = "")]
     chat: Option<String>,
-    /// What the system says before the conversation
+    /// System message of the conversation
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
 }

@@ -13,8 +13,8 @@ use attnscope_history::Found;
 use attnscope_live::LiveTarget;
 use attnscope_prompt::{Request, TokenizerLoss};
 use attnscope_report::{
-    LeftOut, Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif,
-    write_text, write_verdicts,
+    LeftOut, Note, Output, Quiet, TargetVerdict, printable, write_check_markdown, write_github,
+    write_junit_by, write_sarif, write_text, write_verdicts,
 };
 use attnscope_run::{Budget, Covering, Judging, Options, covering, crossings, input_of, probed};
 use clap::ValueEnum;
@@ -47,29 +47,29 @@ pub struct Args {
     /// Checks to leave out
     #[arg(long, value_name = "ID,ID,…", value_delimiter = ',', value_parser = known_check)]
     ignore: Vec<&'static str>,
-    /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
+    /// File of thresholds that override the defaults (see attnscope thresholds)
     #[arg(long, value_name = "FILE")]
     thresholds: Option<PathBuf>,
     /// Report in JSON, or table (.parquet, .csv) of a report or a merge, to compare statistics with by the prompts' ids
     #[arg(long, value_name = "REPORT")]
     baseline: Option<PathBuf>,
-    /// The least severity of a finding that makes the exit code 1 and fails its case in JUnit
+    /// Lowest severity that sets exit code 1 and fails a case in JUnit
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Also list the checks that found nothing, each with its reason, in the text format
+    /// In the text format, also list the checks that found nothing, each with its reason, and every note
     #[arg(long, short)]
     verbose: bool,
     /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
-    /// Also run a prompt that crosses every boundary of the model that the budget allows: windows, and contexts before rotary scaling
+    /// Also run a prompt long enough to cross the model's boundaries (windows, contexts before rotary scaling), as --budget allows
     #[arg(long)]
     cover: bool,
-    /// Seconds for readings of the weights and for --cover, counted as 20 billion multiplications each, so that every machine asks
-    /// the same
+    /// Seconds for testing other readings of the weights and for --cover; one counts as 20 billion multiplications, so every machine
+    /// tests the same
     #[arg(long, value_name = "SECONDS", default_value_t = Budget::USUAL.seconds(), value_parser = budget)]
     budget: f64,
     #[command(flatten)]
@@ -90,18 +90,12 @@ enum Format {
     Sarif,
     /// Commands that GitHub shows as annotations
     Github,
+    /// Findings in groups, short enough for the summary of a job or the comment of a pull request
+    Markdown,
 }
 
-fn known_check(id: &str) -> Result<&'static str, String> {
-    attnscope_checks::find(id)
-        .map(|check| check.id)
-        .ok_or_else(|| {
-            let known: Vec<&str> = attnscope_checks::CHECKS
-                .iter()
-                .map(|check| check.id)
-                .collect();
-            format!("unknown check; known: {}", known.join(", "))
-        })
+pub(super) fn known_check(name: &str) -> Result<&'static str, String> {
+    attnscope_checks::check_named(name).map(|check| check.id)
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
@@ -172,6 +166,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         }
         Format::Sarif => write_sarif(&verdicts, &mut content)?,
         Format::Github => write_github(&verdicts, &mut content)?,
+        Format::Markdown => write_check_markdown(&verdicts, &mut content)?,
         Format::Text => {
             let quiet = if args.verbose {
                 Quiet::Listed
@@ -306,7 +301,12 @@ fn judged(
         target: target.display().to_string(),
         what_if: args.what_if.words(),
         first,
-        notes: model.checkpoint.remarks(),
+        notes: model
+            .checkpoint
+            .remarks()
+            .into_iter()
+            .map(Note::from)
+            .collect(),
         unread: model.checkpoint.unread.clone(),
         cover,
         left_out,

@@ -6,12 +6,12 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use attnscope_checks::{Check, Finding, Thresholds};
+use attnscope_checks::{Check, Finding, Place, Thresholds};
 use attnscope_compute::error::Error;
 use attnscope_history::{
     Found, History, Judge, LINES, Line, LossReader, Origin, Reading, Scope, Update,
 };
-use attnscope_report::TargetVerdict;
+use attnscope_report::{Note, Onset, TargetVerdict};
 
 use super::targets::training_in;
 
@@ -72,7 +72,9 @@ struct Open {
 /// A finding whose beginning is known.
 struct Began {
     check: &'static str,
-    places: Vec<String>,
+    places: Vec<Place>,
+    /// Position of the step among all.
+    order: usize,
     /// The step, and how far the statistic moved there; `None` if the first step has the finding.
     at: Option<(String, String)>,
 }
@@ -104,9 +106,8 @@ impl Steps {
             }
             let wanted: Vec<&str> = open.iter().map(|open| open.check.id).collect();
             let Ok(then) = (asking.judge)(&step.path, &wanted) else {
-                verdict
-                    .notes
-                    .push(format!("{}: could not be judged", label(Some(step))));
+                let text = format!("{}: could not be judged", label(Some(step)));
+                verdict.notes.push(text.into());
                 continue;
             };
             let mut still = Vec::new();
@@ -144,7 +145,7 @@ impl Steps {
         for of in &open {
             self.add(&mut began, of, None);
         }
-        verdict.notes.extend(began.iter().map(Began::told));
+        verdict.notes.extend(began.iter().map(Began::note));
         if let Some(from) = earliest {
             self.weigh(verdict, from, read, asking, thresholds);
         }
@@ -163,9 +164,11 @@ impl Steps {
             };
             (step, moved)
         });
-        let place = match of.finding.place.layer_idx {
-            Some(_) => vec![of.finding.place.to_string()],
-            None => Vec::new(),
+        let place = of.finding.place.layer_idx.map(|_| of.finding.place);
+        let is_step = |step: &Found| of.begins.as_ref().is_some_and(|at| at.path == step.path);
+        let order = match of.begins {
+            Some(_) => self.before.iter().position(is_step).unwrap_or(0),
+            None => self.before.len(),
         };
         let is_with = |known: &&mut Began| {
             let step = |at: &Option<(String, String)>| at.as_ref().map(|(step, _)| step.clone());
@@ -175,7 +178,8 @@ impl Steps {
             Some(known) => known.places.extend(place),
             None => began.push(Began {
                 check: of.check.id,
-                places: place,
+                places: place.into_iter().collect(),
+                order,
                 at,
             }),
         }
@@ -229,11 +233,28 @@ impl Steps {
 }
 
 impl Began {
+    fn note(&self) -> Note {
+        let step = self.at.as_ref().map(|(step, _)| step.clone());
+        Note {
+            text: self.told(),
+            onset: Some(Onset {
+                check: self.check,
+                places: self.places.clone(),
+                order: self.order,
+                step: step.unwrap_or_else(|| "the first step".to_owned()),
+                is_over: false,
+            }),
+        }
+    }
+
     fn told(&self) -> String {
         /// Most places named.
         const MOST: usize = 5;
-        let Self { check, places, at } = self;
-        let named = places.iter().take(MOST).cloned().collect::<Vec<_>>();
+        let Self {
+            check, places, at, ..
+        } = self;
+        let named = places.iter().take(MOST).map(Place::to_string);
+        let named = named.collect::<Vec<_>>();
         let named = match places.len().saturating_sub(MOST) {
             0 => named.join(", "),
             n => format!("{} and {n} more", named.join(", ")),

@@ -23,7 +23,7 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 enum Command {
-    /// Print where the file of settings lies, whether or not it is there
+    /// Print the path of the settings file, even if it does not exist
     Path,
 }
 

@@ -19,10 +19,10 @@ use super::{Ended, PromptArgs, RunArgs};
 pub struct Args {
     /// Weight file, or a directory that holds one
     weights_file: PathBuf,
-    /// What the model is for [default: whichever loses less]
+    /// Kind of model [default: the one with the lower loss]
     #[arg(long, value_enum)]
     kind: Option<KindArg>,
-    /// The token that stands for a hidden one, for encoders [default: whichever loses least]
+    /// Mask token of an encoder [default: the one with the lowest loss]
     #[arg(long, value_name = "ID")]
     mask_token: Option<u32>,
     #[command(flatten)]

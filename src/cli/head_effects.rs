@@ -23,7 +23,7 @@ use super::session::Session;
 /// A measure of what heads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum HeadEffect {
-    /// Change of the loss when the head is zeroed: one partial run a head
+    /// Change of the loss when the head is zeroed: one partial run per head
     Ablation,
     /// What the head adds to the logit of the likeliest last token: one run
     Attribution,

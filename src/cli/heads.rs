@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
-use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
+use anyhow::{Result, anyhow, bail};
+use attnscope_checks::stats::{
+    Conditions, HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn,
+};
 use attnscope_compute::on_device;
 use attnscope_report::{
     HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
 };
 use attnscope_run::{Options, Recorded, Stripes, stripes};
-use attnscope_spec::{Place, Stack};
+use attnscope_spec::{Grid, Place, Stack};
 
 use super::figures::Format;
 use super::head_effects::{HeadEffect, HeadEffects};
@@ -32,9 +34,12 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// Columns of what heads do, by these measures of `attnscope effect`
+    /// Add columns of these effect measures (see attnscope effect)
     #[arg(long, value_name = "MEASURE,…", value_delimiter = ',', value_enum)]
     effect: Vec<HeadEffect>,
+    /// Heads to list: places, comparisons of statistics, and types, such as "L0-3 entropy<0.5 type=induction"
+    #[arg(long = "where", value_name = "CONDITIONS")]
+    conditions: Option<Conditions>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -62,6 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
+    args.check_conditions(&opened.model.spec.shape())?;
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
     session.ready(&mut opened, OPTIONS, 0)?;
     let random = on_device!(&session.compute, ops => stripes(ops, &opened.model, &|| false))?;
@@ -84,7 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
             prompts.push(PromptTypes {
                 id: ran.record.id,
                 heads: layers
-                    .flat_map(|layer| rows(layer, random.as_deref(), Some(&effects)))
+                    .flat_map(|layer| rows(args, layer, random.as_deref(), Some(&effects)))
                     .collect(),
             });
         }
@@ -92,6 +98,18 @@ pub fn run(args: &Args) -> Result<()> {
     let types = HeadTypes::new(ModelRecord::of(&opened.model), session.what_ifs(), prompts)
         .with_effects(effects.columns());
     write(args, &types, output)
+}
+
+impl Args {
+    /// Refuses places that the model does not have.
+    fn check_conditions(&self, grids: &[Grid]) -> Result<()> {
+        let Some(conditions) = &self.conditions else {
+            return Ok(());
+        };
+        conditions
+            .within(grids)
+            .map_err(|reason| anyhow!("--where: {reason}"))
+    }
 }
 
 /// Writes the heads of a live model or of a trace, seen on its one prompt.
@@ -102,11 +120,14 @@ fn of_recorded(args: &Args, recorded: &Recorded) -> Result<()> {
             recorded.captured.name
         );
     }
+    args.check_conditions(&recorded.shape())?;
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
     let layers = recorded.layers.iter();
     let prompts = vec![PromptTypes {
         id: ONLY.to_owned(),
-        heads: layers.flat_map(|layer| rows(layer, None, None)).collect(),
+        heads: layers
+            .flat_map(|layer| rows(args, layer, None, None))
+            .collect(),
     }];
     let model = ModelRecord::of_recorded(recorded);
     write(
@@ -117,6 +138,9 @@ fn of_recorded(args: &Args, recorded: &Recorded) -> Result<()> {
 }
 
 fn write(args: &Args, types: &HeadTypes, output: Output) -> Result<()> {
+    if args.conditions.is_some() && types.is_empty() {
+        note("no head meets --where");
+    }
     let mut content = Vec::new();
     match args.format {
         Format::Json => types.write_json(&mut content)?,
@@ -127,8 +151,9 @@ fn write(args: &Args, types: &HeadTypes, output: Output) -> Result<()> {
     Ok(output.write(&content)?)
 }
 
-/// Makes the rows of a layer's heads. `random` has the stripes of every head of the only stack. // [layer, head]
+/// Makes the rows of a layer's heads that meet the conditions. `random` has the stripes of every head of the only stack. // [layer, head]
 fn rows(
+    args: &Args,
     layer: &Arc<LayerReport>,
     random: Option<&[Vec<Stripes>]>,
     effects: Option<&HeadEffects<'_>>,
@@ -136,7 +161,7 @@ fn rows(
     let random = random.filter(|_| layer.stack == Stack::Only);
     let of_layer = random.and_then(|all| all.get(layer.layer_idx));
     let heads = layer.heads.iter().enumerate();
-    let row = |(head_idx, head): (usize, &HeadReport)| {
+    let row = |(head_idx, head): (usize, &HeadReport)| -> Option<HeadRow> {
         let random = of_layer.and_then(|heads| heads.get(head_idx));
         let on_random = random.map(|on| OnRandomTokens {
             previous: on.previous,
@@ -149,10 +174,17 @@ fn rows(
             _ => HeadType::of_both(&head.stats, &head.summary, on_random)
                 .map(|(kind, seen_on)| (kind, Some(seen_on))),
         };
+        let at = (layer.stack, layer.layer_idx, head_idx);
+        let kind = found.map(|(kind, _)| kind);
+        if let Some(conditions) = &args.conditions
+            && !conditions.hold(at, &head.stats, kind)
+        {
+            return None;
+        }
         let row = HeadRow::new(
             (layer.stack.label(), layer.layer_idx, head_idx),
             (
-                found.map(|(kind, _)| kind.title()),
+                kind.map(HeadType::title),
                 found.and_then(|(_, seen_on)| seen_on.map(SeenOn::label)),
             ),
             OnPrompt::of(|stat| head.stats.measured(stat.idx())),
@@ -163,10 +195,10 @@ fn rows(
             }),
         );
         let place = Place::layer(layer.stack, layer.layer_idx).head(head_idx);
-        match effects {
+        Some(match effects {
             Some(effects) => row.with_effects(effects.of(place, head)),
             None => row,
-        }
+        })
     };
-    heads.map(row).collect()
+    heads.filter_map(row).collect()
 }

@@ -36,10 +36,10 @@ pub struct Args {
     /// Keep reading: new checkpoints and new lines of a log appear by themselves
     #[arg(long)]
     watch: bool,
-    /// Neither use nor keep statistics of checkpoints that were read before
+    /// Neither use nor store cached statistics of checkpoints
     #[arg(long)]
     no_cache: bool,
-    /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
+    /// File of thresholds that override the defaults (see attnscope thresholds)
     #[arg(long, value_name = "FILE")]
     thresholds: Option<PathBuf>,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::nearest::path_meant;
 use attnscope_checkpoint::{DOCUMENT, other_directory, read_whole};
 use attnscope_compute::error::Error;
 use attnscope_history::cache::{Cache, directory};
@@ -29,7 +30,11 @@ pub fn sources_of(targets: &[PathBuf], waits: bool) -> Result<Sources> {
         names::check_is_no_bucket(target)?;
         logs.extend(log_at(target, waits)?);
         if !target.exists() && logs.is_empty() {
-            bail!("{}: there is no such file or directory", target.display());
+            bail!(
+                "{}: there is no such file or directory{}",
+                target.display(),
+                path_meant(target)
+            );
         }
     }
     match (logs.len(), targets.len()) {

@@ -63,7 +63,7 @@ pub fn judged(
         target: target.to_string(),
         what_if: what_if.words(),
         first,
-        notes: vec![ran.recorded.about.clone()],
+        notes: vec![ran.recorded.about.clone().into()],
         unread: Vec::new(),
         cover: tried(&probes),
         left_out: Vec::new(),

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use attnscope_checkpoint::Opening;
-use attnscope_checks::{CHECKS, Check, Finding, Needs, Thresholds, Verdict};
+use attnscope_checks::{CHECKS, Check, Finding, Needs, Place, Thresholds, Verdict};
 use attnscope_compute::error::Error;
 use attnscope_history::{
     Following, History, Judge, LINES, RereadQueue, Sources, beginning, grouped, is_checkpoint,
     on_its_way,
 };
-use attnscope_report::TargetVerdict;
+use attnscope_report::{Note, Onset, TargetVerdict};
 
 use super::history_reading::{history_of, log_at};
 
@@ -70,18 +70,31 @@ pub fn judged(
     let checks = CHECKS.iter().filter(|check| wants(check));
     let verdicts = checks.map(|check| (*check, verdict(check, &history, &judge)));
     let verdicts: Vec<(&'static Check, Verdict)> = verdicts.collect();
-    let mut notes = vec![attnscope_history::heading(&history)];
-    notes.extend(history.notes.iter().cloned());
+    let mut notes = vec![Note::from(attnscope_history::heading(&history))];
+    notes.extend(history.notes.iter().cloned().map(Note::from));
     let wanted = judge.findings().iter().filter(|finding| {
         let is_wanted = |(check, _): &(&Check, Verdict)| check.id == finding.check;
         verdicts.iter().any(is_wanted)
     });
     let wanted: Vec<_> = wanted.cloned().collect();
     for (finding, others) in grouped(&wanted) {
-        notes.push(beginning(&history, finding, &others));
+        notes.push(Note {
+            text: beginning(&history, finding, &others),
+            onset: Some(Onset {
+                check: finding.check,
+                places: std::iter::once(finding.place)
+                    .chain(others)
+                    .filter(|place| *place != Place::MODEL)
+                    .collect(),
+                order: finding.begin,
+                step: history.records()[finding.begin].label(),
+                is_over: finding.end.is_some(),
+            }),
+        });
     }
     let trends = judge.trends().iter();
-    notes.extend(trends.map(|trend| format!("trend: {}", on_its_way(&history, trend))));
+    let trends = trends.map(|trend| format!("trend: {}", on_its_way(&history, trend)));
+    notes.extend(trends.map(Note::from));
     Ok(TargetVerdict {
         target: target.display().to_string(),
         what_if: Vec::new(),

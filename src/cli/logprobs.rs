@@ -25,7 +25,7 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// Likeliest tokens to write of every prediction
+    /// Likeliest tokens to write per prediction
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=1024))]
     top: u16,
     /// Write whole distributions, as safetensors: ids [position] and logprobs [position, d_vocab], of the token after each position

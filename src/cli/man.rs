@@ -19,7 +19,7 @@ pub struct Args {
     /// Print the page of this command, as in check or lab rescale [default: the page of attnscope]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
-    /// Write the pages of all commands into this directory, which is made if it is not there
+    /// Write the pages of all commands into this directory, which is created if missing
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     output: Option<PathBuf>,
     /// Replace files that exist

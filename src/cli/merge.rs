@@ -32,25 +32,25 @@ pub struct Args {
     /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
-    /// The least severity of a finding that makes the exit code 1
+    /// Lowest severity that sets exit code 1
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
-    /// Merge one of N shares of the checkpoints, I from 0 to N − 1, into DIR/merged; auto takes the share that a job array of Slurm or an indexed Job tells
+    /// Merge one of N shares of the checkpoints, I from 0 to N − 1, into DIR/merged; auto takes it from a Slurm job array or an indexed Kubernetes Job
     #[arg(long, value_name = "I/N", conflicts_with_all = ["join", "output", "format", "partial"])]
     shard: Option<ShardName>,
     /// Join the tables of N shares, all merged before with --shard, instead of reading units
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     join: Option<usize>,
-    /// Let units be missing or failed without the exit code 2
+    /// Do not exit with 2 for missing or failed units
     #[arg(long)]
     partial: bool,
-    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
+    /// Keep texts in CSV as they are, even those that a spreadsheet would read as formulas
     #[arg(long)]
     raw_csv: bool,
     /// Replace a file that exists
     #[arg(long)]
     force: bool,
-    /// Print nothing on standard error except errors
+    /// Print only errors on standard error
     #[arg(long, short)]
     quiet: bool,
 }

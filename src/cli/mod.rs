@@ -98,10 +98,10 @@ pub struct Cli {
 enum Command {
     /// Open a checkpoint, your own code, a trace or a training on the screen: what attnscope does without a command
     Open(Box<open::Args>),
-    /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when a finding is as severe as --fail-on
+    /// Check models for leaks, collapse and other faults; exits 1 at a finding of --fail-on severity
     #[command(mut_arg("positional", |targets| targets.help(CHECK_TARGETS)), after_help = CHECK_EXIT)]
     Check(check::Args),
-    /// Say what a check does, why it matters, and what its false alarms are
+    /// Explain a check or a statistic: what it measures, why it matters, its false alarms
     Explain(explain::Args),
     /// Print the table of thresholds, with sources
     Thresholds,
@@ -126,7 +126,7 @@ enum Command {
     /// Translate pairs of sentences and score them: BLEU and alignment error, by length
     #[command(hide = true, mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Quality(quality::Args),
-    /// Follow a training over its checkpoints or its monitor log: statistics step by step, and what begins at which step
+    /// Follow a training by its checkpoints or its monitor log: statistics per step, and when findings begin
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     History(history::Args),
     /// Follow a run without a screen; exits 1 at the first finding of --fail-on severity
@@ -137,18 +137,18 @@ enum Command {
     /// Write patterns, scores, residuals and other values as safetensors
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Trace(trace::Args),
-    /// Write what a model says of every token of a text: log-probability, rank, entropy, likeliest tokens
+    /// Write the log-probability, rank, entropy and likeliest alternatives of every token
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Logprobs(logprobs::Args),
-    /// Ask a running OpenAI-compatible server for log-probabilities, and judge them by its checkpoint; exits with 1 when it departs
+    /// Ask a running OpenAI-compatible server for log-probabilities, and compare them with its checkpoint; exits 1 if they differ
     #[command(after_help = SERVE_EXIT)]
     ServeCheck(Box<serve_check::Args>),
     /// Open one of the systems that come with the program, or print its figures
     Demo(demo::Args),
-    /// Run a prompt on two engines and compare every hook; exits with 1 when rounding does not explain a difference
+    /// Run a prompt on two engines and compare every hook; exits 1 if a difference is larger than rounding explains
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Verify(verify::Args),
-    /// Compare two checkpoints, traces or tables, or log-probabilities of two programs: where they part first, and why; exits with 1 when they differ
+    /// Compare two checkpoints, traces or tables, or log-probabilities of two programs: the first difference and its cause; exits 1 if they differ
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)), after_help = DIFF_EXIT)]
     Diff(Box<diff::Args>),
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
@@ -157,7 +157,7 @@ enum Command {
     /// Multiply scores and measure how the softmax hardens: largest probability, entropy, Jacobian
     #[command(hide = true, mut_args(of_checkpoint))]
     Sweep(sweep_args::Args),
-    /// Simulate and measure by the write-ups' own experiments: softmax under scale, divisors, translations, alignments
+    /// Run simulations: softmax under scale, divisors, translations, alignments
     Lab(Box<lab::Args>),
     /// Align the words of two sentences by attention between two tables of embeddings
     #[command(hide = true)]
@@ -166,9 +166,9 @@ enum Command {
     CaptureScript,
     /// List the tensors of a checkpoint
     Tensors(tensors::Args),
-    /// Print the tokens that a checkpoint's tokenizer makes of a text
+    /// Tokenize a text with a checkpoint's tokenizer
     Tokens(tokens::Args),
-    /// Find out what weights are that nothing describes: prints the attnscope.toml that opens them
+    /// Work out the architecture of weights without a config, and print the attnscope.toml that opens them
     #[command(mut_arg("tokens", |tokens| tokens.visible_alias("ids")), mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Guess(Box<guess::Args>),
     /// Print every setting that is in force, and where it comes from: flags, environment, file or default
@@ -240,7 +240,7 @@ ATTNSCOPE_API_KEY is sent as a bearer token where it is set.";
 const CONFIG_EXIT: &str = "\
 Exit codes:
   0  every setting was understood
-  2  some were not: the rest is printed, and what is wrong with those is told on standard error";
+  2  some were not: the rest is printed, and the errors are on standard error";
 
 /// Help for the exit code of `keys`.
 const KEYS_EXIT: &str = "\
@@ -260,7 +260,8 @@ const REPORT_OUTPUT: &str =
     "Output file; - is standard output, and in a directory the file is named report";
 
 /// Help for `--force` in commands that write files.
-const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";
+const FORCE_REPLACE: &str =
+    "Replace files that exist, and run even if more memory is needed than is free";
 
 /// How a command that ran ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -342,10 +343,10 @@ pub struct RunArgs {
     /// Threads to use [default: SLURM_CPUS_PER_TASK, else all cores that the process may use]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Run even when the run needs more memory than the machine has left
+    /// Run even if more memory is needed than is free
     #[arg(long)]
     force: bool,
-    /// Print nothing on standard error except errors
+    /// Print only errors on standard error
     #[arg(long, short)]
     quiet: bool,
     /// Append a log to this file
@@ -356,22 +357,22 @@ pub struct RunArgs {
 /// What every command that opens a checkpoint takes.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct WeightArgs {
-    /// Which file of the directory holds the weights
+    /// Weight file to use, of several in the directory
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
     /// Ignore attnscope.toml beside the checkpoint
     #[arg(long)]
     no_settings: bool,
-    /// Leave out an adapter (LoRA, …): open its base alone
+    /// Open the base of an adapter (LoRA, …) without the adapter
     #[arg(long)]
     no_adapter: bool,
-    /// Tokenizer that lies elsewhere: tokenizer.json, a SentencePiece model, vocab.txt, or a directory that holds one
+    /// Tokenizer to use: tokenizer.json, a SentencePiece model, vocab.txt, or a directory with one
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// The base of a LoRA adapter, where it is not the one that adapter_config.json names
+    /// Base of a LoRA adapter, in place of the one in adapter_config.json
     #[arg(long, value_name = "TARGET")]
     base: Option<PathBuf>,
-    /// Download nothing: names of the hub are looked for in the cache alone
+    /// Download nothing: use cached hub models only
     #[arg(long)]
     offline: bool,
 }
@@ -448,6 +449,7 @@ impl RunArgs {
     /// When it cannot be opened, or its architecture is not supported.
     fn model(&self, path: &Path, sees: bool) -> Result<Model> {
         live_target::refuse(path)?;
+        names::refuse_demo(path)?;
         let opening = Opening {
             sees,
             ..self.opening(Some(path.to_path_buf()))

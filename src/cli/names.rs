@@ -53,6 +53,18 @@ pub fn check_is_no_bucket(target: &Path) -> Result<()> {
     }
 }
 
+/// Refuses the word that opens demos where a checkpoint is expected, before it is taken for a model of the hub.
+///
+/// # Errors
+/// When it is that word, and no path of that name exists.
+pub fn refuse_demo(target: &Path) -> Result<()> {
+    if target != Path::new("demo") || target.exists() {
+        return Ok(());
+    }
+    let problem = "no such file; attnscope demo NAME --save DIR writes the files of a demo, for every command";
+    Err(Error::file(target, problem))
+}
+
 /// Whether an argument may be the name of a hub model, cached or not.
 pub fn may_be_model(argument: &Path) -> bool {
     argument

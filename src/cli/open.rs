@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use attnscope_checkpoint::nearest::nearest;
+use attnscope_checkpoint::nearest::{nearest, path_meant};
 use attnscope_checkpoint::values::Values;
 use attnscope_checkpoint::{Opening, part_of};
 use attnscope_history::is_checkpoint;
@@ -42,7 +42,7 @@ pub struct Args {
     /// Do not save or suggest typed texts
     #[arg(long)]
     no_history: bool,
-    /// Go on where the last session ended: its checkpoint (or the one that is named), panel, selection, statistic and prompt
+    /// Continue the last session: its checkpoint (or the given one), panel, selection, statistic and prompt
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -180,7 +180,11 @@ fn check_exists(path: &Path) -> Result<()> {
     match unknown_command(Some(path.as_os_str().to_owned())) {
         Some(reason) => bail!(reason),
         None if names::may_be_model(path) => Ok(()),
-        None => bail!("{}: there is no such file or directory", path.display()),
+        None => bail!(
+            "{}: there is no such file or directory{}",
+            path.display(),
+            path_meant(path)
+        ),
     }
 }
 

@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checkpoint::will_read;
-use attnscope_checks::stats::{STATISTICS, index_of};
+use attnscope_checks::statistic_named;
+use attnscope_checks::stats::Stat;
 use attnscope_compute::ops::Device;
 use attnscope_prompt::{Request, Source};
 use attnscope_report::drawing::Format;
@@ -19,15 +21,16 @@ use attnscope_worker::{Against, Sink, Worker};
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::check::known_check;
 use super::demo::Begin;
 use super::live_target;
 use super::open::{against_of, first_compared_prompt, first_prompt};
 use super::progress::{Task, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo, settings};
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory, weight file or trace [default: the built-in demo]
+    /// Checkpoint directory, weight file or trace, or demo followed by its name [default: the built-in demo]
     checkpoint: Option<PathBuf>,
     /// Show a demo, with its text, instead of a checkpoint
     #[arg(long, value_name = "NAME", conflicts_with = "checkpoint", value_parser = PossibleValuesParser::new(demo::names().map(|(name, _)| name)))]
@@ -41,11 +44,11 @@ pub struct Args {
     against: Option<OsString>,
     #[arg(long, value_name = "PANEL", value_parser = panel, help = format!("What to show: {} [default: overview, or what the demo begins with]", panel_names()))]
     panel: Option<Panel>,
-    /// Leave texts in the CSV as they are, also those that a spreadsheet would take for a formula
+    /// Keep texts in the CSV as they are, even those that a spreadsheet would read as formulas
     #[arg(long)]
     raw_csv: bool,
     /// Page of a demo's story, counted from 1
-    #[arg(long, value_name = "N", requires = "demo")]
+    #[arg(long, value_name = "N")]
     page: Option<usize>,
     /// Place to select: L3, L3H7, encoder.L3H7, or "L3H7 query 5 key 2"
     #[arg(long, value_name = "PLACE", conflicts_with_all = ["layer", "head", "stack", "query", "key"])]
@@ -68,7 +71,7 @@ pub struct Args {
     /// Key to select [default: the first]
     #[arg(long, value_name = "N")]
     key: Option<usize>,
-    /// Statistic that overview and scores show, by its id
+    /// Statistic that overview and scores show, by its id or its name on the screen
     #[arg(long, value_name = "ID", value_parser = statistic)]
     statistic: Option<usize>,
     /// Head: scores instead of the pattern
@@ -86,11 +89,11 @@ pub struct Args {
     /// Tokens: shade by what the key receives
     #[arg(long)]
     receives: bool,
-    /// Checks: ask the model on changed prompts too
+    /// Checks: also run the model on changed prompts
     #[arg(long)]
     probe: bool,
     /// Checks: select this check
-    #[arg(long, value_name = "ID", value_parser = check)]
+    #[arg(long, value_name = "ID", value_parser = known_check)]
     check: Option<&'static str>,
     /// Columns and rows of the picture
     #[arg(long, value_name = "COLSxROWS", default_value = "120x40", value_parser = size)]
@@ -98,7 +101,7 @@ pub struct Args {
     /// Colours of the page
     #[arg(long, value_enum, default_value_t = Colours::Dark)]
     colors: Colours,
-    /// Draw the data alone, for paper: no tabs, frames or selection; colours on white
+    /// Draw only the data, for print: no tabs, frames or selection; colours on white
     #[arg(long, conflicts_with_all = ["size", "colors"])]
     figure: bool,
     /// Width of the figure: 84mm, 8.4cm or 3.3in
@@ -141,10 +144,15 @@ impl Colours {
 const LARGEST: (u16, u16) = (1000, 500);
 
 fn panel(text: &str) -> Result<Panel, String> {
+    let name = text.trim().to_lowercase().replace([' ', '_'], "-");
     // Old name of the panel.
-    let text = if text == "what-if" { "compare" } else { text };
+    let name = if name == "what-if" {
+        "compare"
+    } else {
+        name.as_str()
+    };
     let mut all = panels();
-    let found = all.find(|panel| panel_name(*panel) == text);
+    let found = all.find(|panel| panel_name(*panel) == name);
     found.ok_or_else(|| format!("expected one of {}", panel_names()))
 }
 
@@ -176,15 +184,7 @@ fn stack(text: &str) -> Result<Stack, String> {
 }
 
 fn statistic(text: &str) -> Result<usize, String> {
-    index_of(text).ok_or_else(|| {
-        let ids: Vec<&str> = STATISTICS.iter().map(|statistic| statistic.id).collect();
-        format!("expected one of {}", ids.join(", "))
-    })
-}
-
-fn check(text: &str) -> Result<&'static str, String> {
-    let found = attnscope_checks::find(text).map(|check| check.id);
-    found.ok_or_else(|| "expected the id of a check: attnscope explain lists them".to_owned())
+    statistic_named(text).map(Stat::idx)
 }
 
 fn size(text: &str) -> Result<(u16, u16), String> {
@@ -290,6 +290,27 @@ impl Args {
             }
         }
         Ok(())
+    }
+
+    /// Reads `plot demo NAME`, the words that open a demo, as `plot --demo NAME`, unless a file is called demo.
+    fn of_demo(&self) -> Result<Option<Self>> {
+        let word = Path::new("demo");
+        if self.checkpoint.as_deref() != Some(word) || word.exists() {
+            return Ok(None);
+        }
+        let mut args = Self {
+            checkpoint: None,
+            positional: PositionalPrompt::default(),
+            ..self.clone()
+        };
+        if let Some(name) = self.positional.word() {
+            if !demo::names().any(|(known, _)| known == name) {
+                let meant = did_you_mean(name, demo::names().map(|(known, _)| known));
+                bail!("there is no demo {name:?}{meant}; attnscope demo lists them");
+            }
+            args.demo = Some(name.to_owned());
+        }
+        Ok(Some(args))
     }
 
     /// Returns the name of the target until it is opened.
@@ -407,6 +428,11 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    let of_demo = args.of_demo()?;
+    let args = of_demo.as_ref().unwrap_or(args);
+    if args.page.is_some() && args.demo.is_none() {
+        bail!("--page: expected --demo with one that tells a story (attnscope demo)");
+    }
     if let Some(path) = &args.checkpoint {
         live_target::refuse(path)?;
     }

@@ -46,10 +46,10 @@ pub struct PromptArgs {
         conflicts_with_all = ["text", "text_file", "image", "tokens", "target_text", "target_tokens", "generate"]
     )]
     values: Option<PathBuf>,
-    /// Text of the decoder's side, for models with an encoder
+    /// Target text, for encoder–decoder models
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["target_tokens", "generate"])]
     target_text: Option<String>,
-    /// Token ids of the decoder's side, used verbatim, the start token included
+    /// Target token ids, used verbatim, including the start token
     #[arg(
         long,
         value_name = "ID,ID,…",
@@ -57,10 +57,10 @@ pub struct PromptArgs {
         conflicts_with = "generate"
     )]
     target_tokens: Option<Vec<u32>>,
-    /// Maximum number of tokens to generate: after the prompt, or as the target of a model with an encoder
+    /// Generate at most N tokens: after the prompt, or as the target of an encoder–decoder model
     #[arg(long, value_name = "N")]
     generate: Option<usize>,
-    /// Divides the logits before a token is drawn; 0 takes the likeliest token
+    /// Sampling temperature; 0 takes the likeliest token
     #[arg(
         long,
         value_name = "T",
@@ -68,13 +68,13 @@ pub struct PromptArgs {
         allow_hyphen_values = true
     )]
     temperature: f64,
-    /// Draw tokens from the K likeliest
+    /// Sample from the K likeliest tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw tokens from the fewest likeliest that together have this probability
+    /// Sample from the fewest tokens whose probabilities add up to P
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     top_p: Option<f64>,
-    /// Seed of what is drawn; a seed draws the same on every machine [default: 0]
+    /// Seed for sampling; gives the same tokens on every machine [default: 0]
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub struct PromptArgs {
     /// 1 for every real token, 0 for padding
     #[arg(long, value_name = "1,1,0,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=1))]
     attention_mask: Option<Vec<u8>>,
-    /// How positions are counted when tokens are padding
+    /// How to count positions where there is padding
     #[arg(long, value_enum, default_value_t = PositionsArg::Family)]
     positions: PositionsArg,
     /// Do not let the tokenizer add special tokens
@@ -94,7 +94,7 @@ pub struct PromptArgs {
 }
 
 /// A prompt given without a flag.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct PositionalPrompt {
     /// Text to run, or the path of a WAV file for speech models [default: a built-in one]
     #[arg(value_name = "PROMPT")]

@@ -12,7 +12,7 @@ use attnscope_compute::on_device;
 use attnscope_compute::ops::Compute;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
-use attnscope_prompt::{Prompt, PromptForm, Request, Source, parse_inputs, read_inputs};
+use attnscope_prompt::{Prompt, PromptForm, Request, Source, is_sound, parse_inputs, read_inputs};
 use attnscope_run::{Rules, WriterMemory, generate, input_of};
 use attnscope_spec::Model;
 
@@ -206,12 +206,32 @@ fn told_of(model: &Model, prompt: &Prompt) -> impl Iterator<Item = String> {
         .flatten()
 }
 
+/// Names the built-in prompt, by the beginning of its text.
+fn built_in_words(request: &Request) -> String {
+    const QUOTED: usize = 40;
+    match &request.source {
+        Source::Text(text) if !is_sound(text) => {
+            let words: String = text.chars().take(QUOTED).collect();
+            let whole = words
+                .rsplit_once(' ')
+                .map_or(words.as_str(), |(whole, _)| whole);
+            format!("a built-in text, “{whole} …”")
+        }
+        Source::Ids(ids) => format!("{} built-in token ids", ids.len()),
+        _ => "a built-in one".to_owned(),
+    }
+}
+
 fn request(args: &PromptArgs, model: &Model, prompt_form: &PromptForm) -> Result<Request> {
     Ok(match args.request()? {
         Some(request) => args.chat.apply(request, model)?,
         None => {
-            note("no prompt given: running a built-in one");
-            args.built_in(false, prompt_form.tokenizer().is_some(), &model.spec)
+            let request = args.built_in(false, prompt_form.tokenizer().is_some(), &model.spec);
+            note(&format!(
+                "no prompt given: running {}",
+                built_in_words(&request)
+            ));
+            request
         }
     })
 }

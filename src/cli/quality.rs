@@ -31,7 +31,7 @@ pub struct Args {
     /// Pairs, one JSON object per line: text or tokens, reference (a text or several), and perhaps id and alignment (0-0 1-2)
     #[arg(long, value_name = "FILE")]
     inputs: PathBuf,
-    /// Words of the source that one row of lengths spans
+    /// Source words per row of the table of lengths
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     length_step: u16,
     /// Attention whose links are compared with the alignments: cross.L3 or cross.L3H5 [default: the best on these pairs]
@@ -104,9 +104,9 @@ fn of_one(args: &Args, session: &Session<'_>, target: &Path, pairs: &[Pair]) -> 
         );
     }
     if let Some(at) = &args.at
-        && let Err(expected) = at.within(&opened.model.spec.shape())
+        && let Err(reason) = at.within(&opened.model.spec.shape())
     {
-        bail!("--at: there is no {at} in this model; expected {expected}");
+        bail!("--at: {reason}");
     }
     let mut translated = Vec::with_capacity(pairs.len());
     let task = Task::begin(

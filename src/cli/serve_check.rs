@@ -45,10 +45,10 @@ pub struct Args {
     /// Seconds to wait for each answer
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
-    /// Mean difference in nats up to which the server agrees [default: what bf16 does to this model]
+    /// Mean difference in nats that still counts as agreement [default: the effect of bf16 on this model]
     #[arg(long, value_name = "NATS")]
     tolerance: Option<f64>,
-    /// Write the answers to this file too, one a line: a table that diff reads
+    /// Also write the answers to this file, one per line: a table that diff reads
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
     /// Output format

@@ -93,19 +93,19 @@ pub fn limits() -> Limits {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Screen")]
 pub struct ScreenArgs {
-    /// Colours of text and frames [default: as the background is]
+    /// Colours of text and frames [default: to suit the background]
     #[arg(long, value_enum, value_name = "THEME")]
     theme: Option<Theme>,
-    /// What the terminal's background is [default: the terminal is asked]
+    /// Background of the terminal [default: ask the terminal]
     #[arg(long, value_enum, value_name = "GROUND")]
     background: Option<Background>,
-    /// How many colours the terminal shows [default: read from COLORTERM and TERM]
+    /// Number of colours of the terminal [default: read from COLORTERM and TERM]
     #[arg(long, visible_alias = "colour", value_enum, value_name = "DEPTH")]
     color: Option<Color>,
     /// Colours of maps and grids [default: viridis]
     #[arg(long, value_enum, value_name = "MAP")]
     color_map: Option<ColorMap>,
-    /// Draw maps as pictures [default: where the terminal says that it can]
+    /// Draw maps as pictures [default: if the terminal supports it]
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     graphics: Option<Graphics>,
 }

@@ -82,7 +82,7 @@ pub struct RowArgs {
     /// How many rows [default: 200]
     #[arg(long, value_name = "N")]
     pub draws: Option<usize>,
-    /// What rows are drawn from, before they are moved and scaled [default: normal]
+    /// Distribution of the rows, before they are shifted and scaled [default: normal]
     #[arg(long, value_parser = family())]
     pub dist: Option<Family>,
 }

@@ -104,11 +104,9 @@ fn place_in(spec: &ModelSpec, place: Place) -> Result<(Stack, usize, Range<usize
         stack: Some(stack),
         ..place
     };
-    meant.within(&spec.shape()).map_err(|expected| {
-        Error::Setting(format!(
-            "--at: there is no {place} in this model; expected {expected}"
-        ))
-    })?;
+    meant
+        .within(&spec.shape())
+        .map_err(|reason| Error::Setting(format!("--at: {reason}")))?;
     let Some(layer_idx) = place.layer_idx else {
         let problem = format!("--at {place}: expected one layer, such as {place}.L3");
         return Err(Error::Setting(problem));

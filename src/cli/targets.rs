@@ -94,6 +94,7 @@ impl TargetArgs {
         let mut resolved = Vec::new();
         for target in targets {
             names::check_is_no_bucket(&target)?;
+            names::refuse_demo(&target)?;
             match checkpoints_in(&target)? {
                 Some(mut inside) => {
                     inside.sort_by(|a, b| in_order(a, b));

@@ -15,10 +15,10 @@ use super::{WeightArgs, live_target};
 pub struct Args {
     /// Checkpoint directory or weight file, or a directory that holds only a tokenizer
     target: PathBuf,
-    /// Text to cut into tokens
+    /// Text to tokenize
     #[arg(value_name = "PROMPT", required_unless_present_any = ["text", "text_file"])]
     positional: Option<String>,
-    /// Text to cut into tokens, whatever it looks like
+    /// Text to tokenize, whatever it looks like
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["positional", "text_file"])]
     text: Option<String>,
     /// File that holds the text

@@ -42,7 +42,7 @@ pub struct Args {
     /// Layers to write: 0,3-5, or encoder.0-2,decoder.1 [default: all]
     #[arg(long, value_name = "LAYERS", value_parser = layer_list)]
     layers: Option<Layers>,
-    /// Heads to write, of every chosen layer: 0,2-3 [default: all]
+    /// Heads to write, in every chosen layer: 0,2-3 [default: all]
     #[arg(long, value_name = "HEADS", value_parser = index_list)]
     heads: Option<Indices>,
     /// Places to write, layers and heads together: L0-2,L3H7, or encoder.L0H2,cross.L1

@@ -21,26 +21,26 @@ use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, settings};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Monitor log, or directory of checkpoints; a log may still be to come
+    /// Monitor log, which need not exist yet, or directory of checkpoints
     #[arg(value_name = "LOG|DIR")]
     target: PathBuf,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// The least severity of a finding that ends the watch with exit code 1
+    /// Lowest severity that ends the watch with exit code 1
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
-    /// Command to run before it ends so; ATTNSCOPE_FINDING, _SEVERITY, _CHECK, _PLACE and _STEP say what was found
+    /// Command to run before the watch ends with 1; ATTNSCOPE_FINDING, _SEVERITY, _CHECK, _PLACE and _STEP describe the finding
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
-    /// End with exit code 0 when nothing new has come for so many seconds; 0 ends once everything that is there was read
+    /// Exit with 0 after this many seconds without news; 0 exits once everything present is read
     #[arg(long, value_name = "SECONDS")]
     idle: Option<u64>,
-    /// Neither use nor keep statistics of checkpoints that were read before
+    /// Neither use nor store cached statistics of checkpoints
     #[arg(long)]
     no_cache: bool,
-    /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
+    /// File of thresholds that override the defaults (see attnscope thresholds)
     #[arg(long, value_name = "FILE")]
     thresholds: Option<PathBuf>,
     #[command(flatten)]

@@ -8,7 +8,7 @@ pub struct WrittenArgs {
     /// Output file; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
-    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
+    /// Keep texts in CSV as they are, even those that a spreadsheet would read as formulas
     #[arg(long)]
     pub raw_csv: bool,
 }

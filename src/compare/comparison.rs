@@ -14,6 +14,7 @@ use super::engines::OneDevice;
 use super::exchange::Measure;
 use super::floors::Floors;
 use super::gap::{Axes, HookGap};
+use super::head_map::HeadMap;
 use super::knob::KnobKind;
 use super::knobs::{KnobDifference, knob_differences};
 use super::lockstep::{HeadSums, ROW_BYTES, Ran, Sides, run};
@@ -30,6 +31,8 @@ pub struct CompareOptions {
     pub map: LayerMap,
     /// Bytes of A's scores and patterns to keep per layer.
     pub row_bytes: usize,
+    /// Whether to keep maps of the heads that differ most.
+    pub keeps_maps: bool,
 }
 
 impl Default for CompareOptions {
@@ -38,6 +41,7 @@ impl Default for CompareOptions {
             tolerance: None,
             map: LayerMap::default(),
             row_bytes: ROW_BYTES,
+            keeps_maps: false,
         }
     }
 }
@@ -152,6 +156,8 @@ pub struct HeadDifference {
     pub divergence: f64,
     /// Statistics of A and B; `None` if they were not computed.
     pub stats: Option<[Values; 2]>,
+    /// Patterns of A and B; `None` if they are unknown, or if other heads differ more.
+    pub maps: Option<Box<[HeadMap; 2]>>,
 }
 
 /// One prompt on both sides.
@@ -279,6 +285,7 @@ impl Comparison {
             differing: (self.knows_weights && !self.weights.has_rounding)
                 .then_some(&self.weights.layers),
             row_bytes: options.row_bytes,
+            keeps_maps: options.keeps_maps,
             measure: Measure::Sums,
         };
         let [(input_a, input_b)] = &both;
@@ -331,6 +338,7 @@ impl Comparison {
             head_idx: head.head_idx,
             divergence: head.divergence,
             stats: head.stats,
+            maps: head.maps,
         });
         self.prompts.push(PromptDifference {
             id: id.to_owned(),

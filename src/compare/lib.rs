@@ -9,6 +9,7 @@ mod exchange;
 mod explained;
 mod floors;
 mod gap;
+mod head_map;
 mod inferred_knob;
 mod knob;
 mod knobs;
@@ -49,6 +50,7 @@ pub use comparison::{
     Side,
 };
 pub use floors::{F32_FLOOR, Floors, HALF_FLOOR, Precision};
+pub use head_map::HeadMap;
 pub use knob::{KnobKind, KnobValue};
 pub use knobs::{KnobDifference, knob_differences, preventing};
 pub use lockstep::ROW_BYTES;

@@ -18,6 +18,7 @@ use super::engines::Engines;
 use super::exchange::{AFTER, Compared, Exchange, Measure, SideTap};
 use super::floors::Floors;
 use super::gap::HookGap;
+use super::head_map::{HeadMap, keep_worst};
 use super::knobs::KnobDifference;
 use super::largest::Largest;
 use super::map::LayerMap;
@@ -54,6 +55,8 @@ pub(super) struct HeadSums {
     pub divergence: f64,
     /// Statistics of A and B.
     pub stats: Option<[Values; 2]>,
+    /// Patterns of A and B, if they are known and among those that differ most.
+    pub maps: Option<Box<[HeadMap; 2]>>,
 }
 
 /// Results of one prompt.
@@ -81,6 +84,8 @@ pub(super) struct Sides<'a> {
     /// Layers of A whose counterparts have other weights, if every value was compared.
     pub differing: Option<&'a BTreeSet<String>>,
     pub row_bytes: usize,
+    /// Whether the maps of the heads that differ most are kept.
+    pub keeps_maps: bool,
     pub measure: Measure,
 }
 
@@ -99,10 +104,12 @@ pub(super) fn run<E: Engines>(
     let (mut of_a, mut of_b) = (
         Listener {
             tell: Some(tell),
+            keeps_maps: sides.keeps_maps,
             layers: Vec::new(),
         },
         Listener {
             tell: None,
+            keeps_maps: sides.keeps_maps,
             layers: Vec::new(),
         },
     );
@@ -160,20 +167,25 @@ struct Judged {
     beyond: Beyond,
 }
 
-/// Adds the statistics of both sides to each head that was compared.
+/// Adds the statistics and the maps of both sides to each head that was compared.
 fn add_statistics(ran: &mut Ran, map: &LayerMap, [of_a, of_b]: [&[LayerStatistics]; 2]) {
-    let stats = |layers: &[LayerStatistics], stack: Stack, layer_idx: usize, head_idx: usize| {
+    let kept = |layers: &[LayerStatistics], stack: Stack, layer_idx: usize, head_idx: usize| {
         let mut layers = layers.iter();
         let layer = layers.find(|(other, idx, _)| (*other, *idx) == (stack, layer_idx));
         layer.and_then(|(.., heads)| heads.get(head_idx).cloned())
     };
     for head in &mut ran.heads {
-        let a = stats(of_a, head.stack, head.layer_idx, head.head_idx);
+        let a = kept(of_a, head.stack, head.layer_idx, head.head_idx);
         let b = map
             .of(head.stack, head.layer_idx)
-            .and_then(|layer_idx| stats(of_b, head.stack, layer_idx, head.head_idx));
-        head.stats = a.zip(b).map(|(a, b)| [a, b]);
+            .and_then(|layer_idx| kept(of_b, head.stack, layer_idx, head.head_idx));
+        let Some(((stats_a, map_a), (stats_b, map_b))) = a.zip(b) else {
+            continue;
+        };
+        head.stats = Some([stats_a, stats_b]);
+        head.maps = map_a.zip(map_b).map(|(a, b)| Box::new([a, b]));
     }
+    keep_worst(&mut ran.heads);
 }
 
 struct Work<'a, 's, E> {
@@ -275,6 +287,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
                     head_idx,
                     divergence,
                     stats: None,
+                    maps: None,
                 }));
         }
         let suspects = self.sides.suspects;

@@ -19,6 +19,7 @@ use super::comparison::Comparison;
 use super::explained::explained;
 use super::floors::{Floors, Precision};
 use super::gap::{Axes, HookGap};
+use super::head_map::keep_worst;
 use super::lockstep::{HookSums, Ran};
 use super::model_and_recording::{ModelAndRecording, nothing_in_common};
 use super::noise::{Noise, routes};
@@ -196,6 +197,7 @@ fn run<O: Ops>(
                 }
                 ran.heads
                     .extend(cells_of(cells, (grid, layer_idx), &mut gaps));
+                keep_worst(&mut ran.heads);
             }
             noise.routes = routes(stack, layer_idx);
             let mut differs = false;

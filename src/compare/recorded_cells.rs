@@ -1,13 +1,14 @@
 //! Compares recorded scores and patterns of one attention with a run's blocks as they arrive.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
-use attnscope_compute::attention::BlockSink;
+use attnscope_compute::attention::{BlockSink, Pooled};
 use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
 
 use super::gap::HookGap;
+use super::head_map::HeadMap;
 use super::lockstep::HeadSums;
 use super::model_and_recording::ModelAndRecording;
 use super::recording::Form;
@@ -27,6 +28,9 @@ pub(super) struct CellState {
     pattern: Option<Vec<f32>>,
     n_keys: usize,
     n_queries: usize,
+    /// Maps of A and B, if the pattern was recorded. // [head]
+    maps: Vec<Mutex<[Pooled; 2]>>,
+    is_causal: bool,
 }
 
 impl BlockSink for CellRows<'_> {
@@ -50,6 +54,14 @@ impl BlockSink for CellRows<'_> {
             (scores_a, pattern_a),
             (scores_b, pattern_b),
         );
+        if let Some(maps) = state.maps.get(head_idx) {
+            let mut maps = maps.lock().unwrap_or_else(PoisonError::into_inner);
+            for (map, pattern) in maps.iter_mut().zip([pattern_a, pattern_b]) {
+                for (nth, row) in pattern.chunks(state.n_keys.max(1)).enumerate() {
+                    map.add_row(first_query + nth, row);
+                }
+            }
+        }
     }
 }
 
@@ -84,6 +96,11 @@ impl CellRows<'_> {
                 .begin(sizes, queries.real.as_deref(), Keeping::default());
             (state.scores, state.pattern) = (scores, pattern);
             (state.n_queries, state.n_keys) = (queries.len(), keys.len());
+            let n_maps = if state.pattern.is_some() { n_heads } else { 0 };
+            let empty = || Mutex::new([(); 2].map(|()| Pooled::new(queries.len(), keys.len())));
+            state.maps = (0..n_maps).map(|_| empty()).collect();
+            let attention = of.model.spec.attention(stack, layer_idx);
+            state.is_causal = attention.is_some_and(|of| of.mask.causal && !of.is_cross);
         });
         Ok(())
     }
@@ -95,9 +112,16 @@ pub(super) fn cells_of(
     (stack, layer_idx): (Stack, usize),
     gaps: &mut Vec<(Stack, Hook, HookGap)>,
 ) -> Vec<HeadSums> {
-    let (has_scores, has_pattern, rows) = cells.change(|state| {
+    let (has_scores, has_pattern, rows, maps) = cells.change(|state| {
         let has = (state.scores.is_some(), state.pattern.is_some());
-        (has.0, has.1, state.rows.finish())
+        let maps = std::mem::take(&mut state.maps);
+        let is_causal = state.is_causal;
+        let maps = maps.into_iter().map(|both| {
+            let both = both.into_inner().unwrap_or_else(PoisonError::into_inner);
+            Box::new(both.map(|pooled| HeadMap { pooled, is_causal }))
+        });
+        let maps: Vec<Box<[HeadMap; 2]>> = maps.collect();
+        (has.0, has.1, state.rows.finish(), maps)
     });
     let Some(rows) = rows.filter(|_| has_scores || has_pattern) else {
         return Vec::new();
@@ -113,6 +137,7 @@ pub(super) fn cells_of(
     if has_scores {
         gaps.insert(at, (stack, Hook::Scores, rows.scores));
     }
+    let mut maps = maps.into_iter();
     let heads = rows.divergence.into_iter().enumerate();
     heads
         .filter(|_| has_pattern)
@@ -122,6 +147,7 @@ pub(super) fn cells_of(
             head_idx,
             divergence,
             stats: None,
+            maps: maps.next(),
         })
         .collect()
 }

@@ -6,6 +6,7 @@ use attnscope_spec::Stack;
 
 use super::floors::Floors;
 use super::gap::{Axes, HookGap};
+use super::head_map::{HeadMap, keep_worst};
 use super::lockstep::{HeadSums, HookSums, Ran};
 use super::noise::Noise;
 use super::recording::{Form, HookPlace, Recording, told_apart};
@@ -77,6 +78,11 @@ pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Resul
                     && let (Some(stack), Some(layer_idx)) = (stack, layer_idx)
                 {
                     let heads = found.divergence.into_iter().enumerate();
+                    let map = |side: &[f32], head_idx: usize| {
+                        let at = head_idx * of_head;
+                        let pattern = side.get(at..at + of_head);
+                        HeadMap::of_recorded(pattern.unwrap_or_default(), n_queries, n_keys)
+                    };
                     ran.heads
                         .extend(heads.map(|(head_idx, divergence)| HeadSums {
                             stack,
@@ -84,7 +90,9 @@ pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Resul
                             head_idx,
                             divergence,
                             stats: None,
+                            maps: Some(Box::new([&of_a, &of_b].map(|side| map(side, head_idx)))),
                         }));
+                    keep_worst(&mut ran.heads);
                     found.pattern
                 } else {
                     found.scores

@@ -10,12 +10,15 @@ use attnscope_forward::{Input, LayerWeights, Scratch};
 use attnscope_run::{Job, Observer, Options, Pass, Progress, Tap};
 use attnscope_spec::{Model, Stack, StackSpec};
 
-/// Statistics of one layer's heads. // [head]
-pub(super) type LayerStatistics = (Stack, usize, Vec<Values>);
+use super::head_map::HeadMap;
 
-/// Observer of a run that keeps the statistics of its heads.
+/// Statistics of one layer's heads, and their maps if they are kept. // [head]
+pub(super) type LayerStatistics = (Stack, usize, Vec<(Values, Option<HeadMap>)>);
+
+/// Observer of a run that keeps the statistics and the maps of its heads.
 pub(super) struct Listener<'a> {
     pub tell: Option<&'a dyn Fn(Progress)>,
+    pub keeps_maps: bool,
     pub layers: Vec<LayerStatistics>,
 }
 
@@ -28,8 +31,13 @@ impl Observer for Listener<'_> {
     }
 
     fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        let stats = report.heads.into_iter().map(|head| head.stats);
-        let of_layer = (report.stack, report.layer_idx, stats.collect());
+        let is_causal = report.spec.mask.causal && !report.spec.is_cross;
+        let heads = report.heads.into_iter().map(|head| {
+            let pooled = head.summary.pooled;
+            let map = self.keeps_maps.then(|| HeadMap { pooled, is_causal });
+            (head.stats, map)
+        });
+        let of_layer = (report.stack, report.layer_idx, heads.collect());
         self.layers.push(of_layer);
         ControlFlow::Continue(())
     }

@@ -45,6 +45,7 @@ impl Comparison {
                 head_idx: head.head_idx,
                 divergence: f64::NAN,
                 stats: Some([head.stats.clone(), other.stats.clone()]),
+                maps: None,
             };
             let prompts = &mut comparison.prompts;
             let nth = *nth_of.entry(&head.prompt).or_insert(prompts.len());

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use attnscope_checkpoint::counted::counted;
-use attnscope_checks::Severity;
+use attnscope_checks::{Needs, Severity, find};
 
 use super::finding::{FindingRecord, PlaceRecord};
 use super::plain::one_line;
@@ -36,6 +36,16 @@ fn kind(place: &PlaceRecord) -> Kind {
     }
 }
 
+/// Whether two findings have the same threshold.
+fn is_same_line(a: &FindingRecord, b: &FindingRecord) -> bool {
+    a.threshold.0.total_cmp(&b.threshold.0).is_eq()
+}
+
+/// Whether a finding compares records of a training: its threshold is what the place had before.
+fn is_of_history(finding: &FindingRecord) -> bool {
+    find(&finding.check).is_some_and(|check| check.needs == Needs::History)
+}
+
 /// Groups findings by check, severity and kind of place, the worst severity first.
 pub fn grouped<'a>(findings: impl IntoIterator<Item = &'a FindingRecord>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
@@ -45,7 +55,7 @@ pub fn grouped<'a>(findings: impl IntoIterator<Item = &'a FindingRecord>) -> Vec
             // A check with two thresholds makes two groups.
             (&known.check, &known.severity, kind(&known.place))
                 == (&finding.check, &finding.severity, kind(&finding.place))
-                && known.threshold.0.total_cmp(&finding.threshold.0).is_eq()
+                && (is_of_history(finding) || is_same_line(known, finding))
         };
         match groups.iter_mut().find(is_one) {
             Some(group) => {
@@ -81,9 +91,13 @@ impl Group<'_> {
     }
 
     /// Returns every place, consecutive ones merged: `L0H0-3, L1H2`.
-    fn places(&self) -> String {
-        if let [only] = self.all.as_slice() {
-            return only.place.whole_label();
+    pub(super) fn places(&self) -> String {
+        match self.all.as_slice() {
+            [only] => return only.place.whole_label(),
+            all if kind(&self.worst.place) == Kind::Model => {
+                return format!("({} times)", all.len());
+            }
+            _ => {}
         }
         let mut places: Vec<(String, usize)> =
             self.all.iter().map(|of| numbered(&of.place)).collect();
@@ -107,11 +121,43 @@ impl Group<'_> {
         let named: Vec<String> = named.collect();
         let more = if runs.len() > MOST_NAMED { ", …" } else { "" };
         let what = match kind(&self.worst.place) {
-            Kind::Model => "times",
-            Kind::Layer => "layers",
             Kind::Head => "heads",
+            Kind::Layer | Kind::Model => "layers",
         };
         format!("{}{more} ({} {what})", named.join(", "), self.all.len())
+    }
+
+    /// Says what was seen at the worst place.
+    pub(super) fn seen(&self) -> String {
+        let at = match self.all.len() {
+            1 => String::new(),
+            _ => at_worst(&self.worst.place.whole_label()),
+        };
+        format!("{at}{}", one_line(&self.worst.evidence))
+    }
+
+    /// Returns the value at the worst place, and that at the mildest if it differs.
+    pub(super) fn values(&self) -> String {
+        let worst = self.worst.value.0;
+        // Values of findings with thresholds of their own are not comparable.
+        let is_one_line = self.all.iter().all(|of| is_same_line(of, self.worst));
+        let values = self.all.iter().map(|of| of.value.0);
+        let mildest = values.filter(|_| is_one_line).min_by(|a, b| {
+            let far = |value: &f64| (value - worst).abs();
+            far(b).total_cmp(&far(a))
+        });
+        let mildest = mildest.filter(|mildest| figure(*mildest) != figure(worst));
+        let range = mildest.map_or(String::new(), |mildest| format!(" … {}", figure(mildest)));
+        figure(worst) + &range
+    }
+
+    /// Returns the threshold with its unit.
+    pub(super) fn threshold(&self) -> String {
+        let unit = match self.worst.unit.as_ref() {
+            "" => String::new(),
+            unit => format!(" {unit}"),
+        };
+        figure(self.worst.threshold.0) + &unit
     }
 
     /// Writes the group: its places, the evidence at the worst of them, the numbers, and the advice.
@@ -120,10 +166,6 @@ impl Group<'_> {
     /// When it cannot be written.
     pub fn write(&self, width: usize, to: &mut impl Write) -> io::Result<()> {
         let worst = self.worst;
-        let unit = match worst.unit.as_ref() {
-            "" => String::new(),
-            unit => format!(" {unit}"),
-        };
         let head = format!(
             "  {:<7} {:<width$}  {}",
             worst.severity,
@@ -131,27 +173,12 @@ impl Group<'_> {
             self.places()
         );
         writeln!(to, "{}", head.trim_end())?;
-        let (at, range) = match self.all.len() {
-            1 => (String::new(), String::new()),
-            _ => {
-                let values = self.all.iter().map(|of| of.value.0);
-                let mildest = values.min_by(|a, b| {
-                    let far = |value: &f64| (value - worst.value.0).abs();
-                    far(b).total_cmp(&far(a))
-                });
-                let mildest = mildest.filter(|mildest| figure(*mildest) != figure(worst.value.0));
-                (
-                    at_worst(&worst.place.whole_label()),
-                    mildest.map_or(String::new(), |mildest| format!(" … {}", figure(mildest))),
-                )
-            }
-        };
-        writeln!(to, "          seen: {at}{}", one_line(&worst.evidence))?;
+        writeln!(to, "          seen: {}", self.seen())?;
         writeln!(
             to,
-            "          {}{range} against {}{unit}",
-            figure(worst.value.0),
-            figure(worst.threshold.0)
+            "          measured {}, threshold {}",
+            self.values(),
+            self.threshold()
         )?;
         writeln!(to, "          do: {}", one_line(&worst.advice))
     }
@@ -257,8 +284,27 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("seen: worst at L0H1: seen at L0H1"), "{text}");
-        assert!(text.contains("0.002 … 0.040 against 0.050"), "{text}");
+        assert!(
+            text.contains("measured 0.002 … 0.040, threshold 0.050"),
+            "{text}"
+        );
         assert_eq!(groups[0].summary(), "entropy-collapse in 3 heads");
         assert_eq!(groups[1].summary(), "score-explosion in L0H1");
+    }
+
+    #[test]
+    fn layers_that_shift_at_once_form_one_group_whatever_they_had_before() {
+        let layer = |layer| Place::layer(Stack::Only, layer);
+        let findings = [
+            record("level-shift", layer(0), 5.7, 0.62),
+            record("level-shift", layer(1), 12.0, 0.60),
+        ];
+        let groups = grouped(&findings);
+        assert_eq!(groups.len(), 1);
+        assert_eq!(groups[0].places(), "L0-1 (2 layers)");
+        assert_eq!(
+            (groups[0].values(), groups[0].threshold()),
+            ("12.000".to_owned(), "0.600".to_owned())
+        );
     }
 }

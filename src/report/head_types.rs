@@ -249,6 +249,11 @@ impl HeadTypes {
         Self { effects, ..self }
     }
 
+    /// Whether no head is listed.
+    pub fn is_empty(&self) -> bool {
+        self.all_rows().next().is_none()
+    }
+
     /// Writes the document.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
 
 /// Most characters of a GitHub comment; details of layers that would not fit are left out.
-const MOST_CHARACTERS: usize = 60_000;
+pub(super) const MOST_CHARACTERS: usize = 60_000;
 
 /// Most rows in the tables of prompts and of findings.
 const MOST_PROMPTS: usize = 20;
@@ -314,7 +314,7 @@ fn html(text: &str) -> String {
 }
 
 /// Formats a code span with a fence longer than any run of backticks inside.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let text = one_line(text);
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);

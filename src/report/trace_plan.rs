@@ -265,10 +265,9 @@ fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
 fn layers_at(spec: &ModelSpec, places: &[Place]) -> Result<Vec<(Stack, usize)>> {
     let shape = spec.shape();
     for place in places {
-        place.within(&shape).map_err(|expected| {
-            let problem = format!("--at: there is no {place} in this model; expected {expected}");
-            Error::Prompt(problem)
-        })?;
+        place
+            .within(&shape)
+            .map_err(|reason| Error::Prompt(format!("--at: {reason}")))?;
         if place.query_idx.or(place.key_idx).is_some() {
             let problem =
                 format!("--at {place}: a trace holds whole heads; expected no query or key");

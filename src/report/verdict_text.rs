@@ -3,11 +3,13 @@
 use std::io::{self, Write};
 
 use attnscope_checkpoint::counted::counted;
+pub use attnscope_checks::figure;
 use attnscope_checks::{Status, Tester, duration};
 
-use super::conclusion::write_conclusion;
+use super::conclusion::Conclusion;
 use super::finding::FindingRecord;
-use super::grouped::{self, grouped, severities, write_groups};
+use super::grouped::{self, Group, grouped, severities, write_groups};
+use super::note::shortened;
 use super::plain::one_line;
 use super::verdicts::TargetVerdict;
 
@@ -36,30 +38,17 @@ pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> 
         .map(FindingRecord::of)
         .collect();
     let groups = grouped(&findings);
-    let n_run = target
-        .verdicts
-        .iter()
-        .filter(|(_, verdict)| verdict.status.is_run())
-        .count();
-    let names = match grouped::named(&groups) {
-        names if names.is_empty() => names,
-        names => format!(": {names}"),
-    };
-    let severities = severities(&findings);
-    match n_run {
-        0 => writeln!(to, "{title}: no check was run that could fail here")?,
-        n => writeln!(
-            to,
-            "{title}: {severities} in {} run{names}",
-            counted(n, "check")
-        )?,
-    }
+    writeln!(to, "{title}: {}", summary(target, &findings, &groups))?;
     for said in &target.first {
         writeln!(to, "  note: {}", one_line(said))?;
     }
     write_groups(&groups, to)?;
-    for note in &target.notes {
-        writeln!(to, "  note: {}", one_line(note))?;
+    let notes = match quiet {
+        Quiet::Listed => target.notes.iter().map(|note| note.text.clone()).collect(),
+        Quiet::Counted(_) => shortened(&target.notes),
+    };
+    for note in notes {
+        writeln!(to, "  note: {}", one_line(&note))?;
     }
     for (check, verdict) in &target.verdicts {
         let is_listed = match quiet {
@@ -77,11 +66,42 @@ pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> 
     if target.verdicts.is_empty() {
         return Ok(());
     }
-    write_conclusion(target, &groups, &counts(target, quiet), to)
+    Conclusion::of(target, &groups, &counts(target, quiet)).write(to)
+}
+
+/// Says in one line what was found: `2 errors, no warnings in 22 checks run: pad-mass in 2 heads`.
+pub(super) fn summary(
+    target: &TargetVerdict,
+    findings: &[FindingRecord],
+    groups: &[Group<'_>],
+) -> String {
+    let names = match grouped::named(groups) {
+        names if names.is_empty() => names,
+        names => format!(": {names}"),
+    };
+    let are_run = target.verdicts.iter();
+    match are_run
+        .filter(|(_, verdict)| verdict.status.is_run())
+        .count()
+    {
+        0 => "no check was run that could fail here".to_owned(),
+        n => format!(
+            "{} in {} run{names}",
+            severities(findings),
+            counted(n, "check")
+        ),
+    }
 }
 
 /// Writes which boundaries no prompt crossed, and what the budget left out.
 fn write_untested(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()> {
+    let mut lines = untested(target).into_iter();
+    lines.try_for_each(|line| writeln!(to, "  {line}"))
+}
+
+/// Says which boundaries no prompt crossed, and what the budget left out.
+pub(super) fn untested(target: &TargetVerdict) -> Vec<String> {
+    let mut lines = Vec::new();
     let open = target.cover.iter().filter(|of| !of.is_crossed);
     let open = open.filter_map(|of| Some((&of.boundary, of.needs?)));
     let open: Vec<String> = open
@@ -95,17 +115,17 @@ fn write_untested(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()>
         } else {
             "; --cover makes prompts that do"
         };
-        writeln!(to, "  not crossed: {all}{how}")?;
+        lines.push(format!("not crossed: {all}{how}"));
     }
-    for left_out in &target.left_out {
+    lines.extend(target.left_out.iter().map(|left_out| {
         let (what, time) = (&left_out.what, duration(left_out.seconds));
-        writeln!(to, "  left out: {what}, about {time} more (--budget)")?;
-    }
-    Ok(())
+        format!("left out: {what}, about {time} more (--budget)")
+    }));
+    lines
 }
 
 /// Says what the checks gave that found nothing.
-fn counts(target: &TargetVerdict, quiet: Quiet) -> String {
+pub(super) fn counts(target: &TargetVerdict, quiet: Quiet) -> String {
     let n_untested = |needs_code: bool| {
         let verdicts = target.verdicts.iter();
         let untested = verdicts.filter_map(|(_, verdict)| verdict.would_test);
@@ -116,7 +136,7 @@ fn counts(target: &TargetVerdict, quiet: Quiet) -> String {
         (target.n_with(Status::Passed), "passed"),
         (
             n_untested(true),
-            "not tested, for want of the code that trained it",
+            "not tested without the code that trained it",
         ),
         (n_untested(false), "not tested"),
         (target.n_with(Status::NotApplicable), "do not apply"),
@@ -131,19 +151,7 @@ fn counts(target: &TargetVerdict, quiet: Quiet) -> String {
     }
 }
 
-/// Formats a number for people: few digits, and a power of ten if needed.
-pub fn figure(value: f64) -> String {
-    let size = value.abs();
-    match size {
-        _ if value.is_nan() => "NaN".to_owned(),
-        0.0 => "0".to_owned(),
-        _ if !(1e-3..1e5).contains(&size) => format!("{value:.1e}"),
-        _ if size >= 100.0 => format!("{value:.0}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn words(status: Status) -> &'static str {
+pub(super) fn words(status: Status) -> &'static str {
     match status {
         Status::Fired => "fired",
         Status::Undecidable => "undecidable",

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::finding::{ExplainsRecord, FindingRecord};
+use super::note::Note;
 use super::number::Number;
 
 /// Changes when a reader of the old shape would misread the new one.
@@ -22,8 +23,8 @@ pub struct TargetVerdict {
     pub what_if: Vec<String>,
     /// Notes to show first, such as the text used where none was given.
     pub first: Vec<String>,
-    /// Notes about how the target was read.
-    pub notes: Vec<String>,
+    /// Notes about how the target was read, and when findings began.
+    pub notes: Vec<Note>,
     /// Stored tensors that no part of the model reads.
     pub unread: Vec<String>,
     /// What the prompts and probes put to the test, where that is known.
@@ -70,7 +71,8 @@ impl TargetVerdict {
 
     /// Returns all notes, the ones to show first before the others.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
-        self.first.iter().chain(&self.notes)
+        let notes = self.notes.iter().map(|note| &note.text);
+        self.first.iter().chain(notes)
     }
 
     /// Returns every finding, the worst first; equal ones in the order in which they run.

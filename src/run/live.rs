@@ -177,11 +177,9 @@ pub fn live_changes(recorded: &Recorded, what_ifs: &[WhatIf]) -> Result<Vec<Valu
             let (key, value) = what_if.key_and_value();
             let mut places = Vec::new();
             for place in what_if.places() {
-                place.within(&grids).map_err(|expected| {
-                    Error::Setting(format!(
-                        "--what-if {what_if}: there is no {place} in this model; expected {expected}"
-                    ))
-                })?;
+                place
+                    .within(&grids)
+                    .map_err(|reason| Error::Setting(format!("--what-if {what_if}: {reason}")))?;
                 if place == Place::default() {
                     return Ok(json!({"key": key, "value": value, "places": null}));
                 }

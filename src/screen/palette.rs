@@ -11,6 +11,7 @@ use attnscope_worker::Against;
 use super::panels::checks;
 use super::state::app::{App, Overlay};
 use super::state::find::{Find, Item, Target};
+use super::state::head_facts::HeadFacts;
 use super::state::keys::{Action, Binding, Group};
 use super::state::panel::Panel;
 use super::state::statistics::{n_statistics, statistic};
@@ -24,7 +25,26 @@ const QUOTED: usize = 60;
 impl App {
     pub(super) fn open_palette(&mut self) {
         let items = self.palette_items();
-        self.overlay = Some(Overlay::Palette(Find::palette(items, typed)));
+        let heads = self.head_facts();
+        self.overlay = Some(Overlay::Palette(Find::palette(items, typed, heads)));
+    }
+
+    /// The heads of the run as conditions see them.
+    fn head_facts(&self) -> Vec<HeadFacts> {
+        let scene = self.scene();
+        let layers = scene.grids().into_iter();
+        let layers = layers.flat_map(|grid| scene.layers_of(grid));
+        let heads = layers.flat_map(|layer| {
+            let heads = layer.heads.iter().enumerate();
+            heads.map(move |(head_idx, head)| HeadFacts {
+                grid: layer.stack,
+                layer_idx: layer.layer_idx,
+                head_idx,
+                stats: head.stats.clone(),
+                kind: head.kind,
+            })
+        });
+        heads.collect()
     }
 
     /// Opens the palette with statistics only, the current one marked.

@@ -53,8 +53,9 @@ impl Shown {
             return Ok(());
         };
         app.select_grid(self.grid_in(&subject)?);
-        let query_idx = within("--query", self.query_idx, app.scene().n_along(Axis::Query))?;
-        let key_idx = within("--key", self.key_idx, app.scene().n_along(Axis::Key))?;
+        let n_along = |axis| app.scene().n_along(axis);
+        let query_idx = within(("query", "queries"), self.query_idx, n_along(Axis::Query))?;
+        let key_idx = within(("key", "keys"), self.key_idx, n_along(Axis::Key))?;
         let at = &mut app.selection;
         at.layer_idx = self.layer_idx.unwrap_or(at.layer_idx);
         at.head_idx = self.head_idx.unwrap_or(at.head_idx);

@@ -110,18 +110,17 @@ impl Place {
     /// Checks that the place exists in some grids.
     ///
     /// # Errors
-    /// If it does not exist; the error is the expected value, to follow "there is no … in this model; expected".
+    /// If it does not exist: `there is no L9H9: the model has layers 0–1, heads 0–3`.
     pub fn within(self, grids: &[Grid]) -> Result<(), String> {
-        let meant: Vec<&Grid> = grids
-            .iter()
-            .filter(|grid| self.stack.is_none_or(|wanted| wanted == grid.stack))
-            .collect();
+        let missing = |has: String| Err(format!("there is no {self}: {has}"));
+        let is_meant = |grid: &&Grid| self.stack.is_none_or(|wanted| wanted == grid.stack);
+        let meant: Vec<&Grid> = grids.iter().filter(is_meant).collect();
         if meant.is_empty() {
             let known: Vec<&str> = grids.iter().filter_map(|grid| grid.stack.label()).collect();
-            return Err(if known.is_empty() {
-                "a place of the only stack, such as L0 or L0H1".to_owned()
+            return missing(if known.is_empty() {
+                "the model has one stack, and its places are L0, L0H1, …".to_owned()
             } else {
-                format!("a place of {}", known.join(" or "))
+                format!("the model has the stacks {}", known.join(", "))
             });
         }
         let Some(layer_idx) = self.layer_idx else {
@@ -129,19 +128,49 @@ impl Place {
         };
         let n_heads = meant.iter().filter_map(|grid| grid.n_heads.get(layer_idx));
         let Some(n_heads) = n_heads.max() else {
-            let n_layers = meant.iter().map(|grid| grid.n_heads.len()).max();
-            return Err(format!("a layer of {}", range(n_layers.unwrap_or(0))));
+            return missing(self.extent(&meant));
         };
         match self.head_idx {
-            Some(head_idx) if head_idx >= *n_heads => Err(format!("a head of {}", range(*n_heads))),
+            Some(head_idx) if head_idx >= *n_heads => {
+                let layer = Self {
+                    head_idx: None,
+                    query_idx: None,
+                    key_idx: None,
+                    ..self
+                };
+                missing(format!("{layer} has {}", counted_from_0("head", *n_heads)))
+            }
             _ => Ok(()),
         }
     }
+
+    /// Describes the layers of some grids, and their heads if all layers have as many.
+    fn extent(self, grids: &[&Grid]) -> String {
+        let whose = match self.stack.and_then(Stack::label) {
+            None => "the model".to_owned(),
+            Some("cross") => "cross-attention".to_owned(),
+            Some(label) => format!("the {label}"),
+        };
+        let n_layers = grids.iter().map(|grid| grid.n_heads.len()).max();
+        let layers = counted_from_0("layer", n_layers.unwrap_or(0));
+        let mut n_heads = grids.iter().flat_map(|grid| &grid.n_heads);
+        let first = n_heads.next().copied().unwrap_or(0);
+        let heads = if n_heads.all(|n| *n == first) {
+            format!(", {}", counted_from_0("head", first))
+        } else {
+            String::new()
+        };
+        format!("{whose} has {layers}{heads}")
+    }
 }
 
-/// The valid indices below a count, as text.
-fn range(n: usize) -> String {
-    format!("0..{}", n.max(1) - 1)
+/// The valid indices below a count, in words: `heads 0–3`.
+fn counted_from_0(what: &str, n: usize) -> String {
+    match n {
+        0 => format!("no {what}s"),
+        1 => format!("{what} 0"),
+        n => format!("{what}s 0–{}", n - 1),
+    }
 }
 
 /// A grid of layers and heads.
@@ -400,13 +429,23 @@ mod tests {
             place.within(grids).err().unwrap_or_default()
         };
         assert_eq!(said("L1H3", &one), "");
-        assert_eq!(said("L0H3", &one), "a head of 0..1");
-        assert_eq!(said("L2", &one), "a layer of 0..1");
+        assert_eq!(
+            said("L0H3 query 5", &one),
+            "there is no L0H3 query 5: L0 has heads 0–1"
+        );
+        assert_eq!(said("L2", &one), "there is no L2: the model has layers 0–1");
         assert_eq!(
             said("encoder.L0", &one),
-            "a place of the only stack, such as L0 or L0H1"
+            "there is no encoder.L0: the model has one stack, and its places are L0, L0H1, …"
         );
         assert_eq!(said("L0H1", &two), "");
-        assert_eq!(said("decoder.L0", &two), "a place of encoder or cross");
+        assert_eq!(
+            said("encoder.L9H9", &two),
+            "there is no encoder.L9H9: the encoder has layer 0, heads 0–1"
+        );
+        assert_eq!(
+            said("decoder.L0", &two),
+            "there is no decoder.L0: the model has the stacks encoder, cross"
+        );
     }
 }

@@ -270,6 +270,37 @@ fn an_unknown_command_gets_the_nearest_one_and_a_wrong_path_is_a_wrong_path() {
 }
 
 #[test]
+fn a_path_that_does_not_exist_gets_the_nearest_one() {
+    let copy = Copy::of("gpt2");
+    let slip = copy.path().join("modle.safetensors");
+    let slip = slip.to_str().expect("a path");
+    let meant = "model.safetensors?)";
+    for arguments in [
+        vec!["check", slip],
+        vec![slip],
+        vec!["history", slip],
+        vec![
+            "tokens",
+            copy.path().to_str().expect("a path"),
+            "hi",
+            "--tokenizer",
+            slip,
+        ],
+        vec![
+            "report",
+            copy.path().to_str().expect("a path"),
+            "--inputs",
+            slip,
+        ],
+    ] {
+        let output = attnscope(&arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_says(&said, &["no such file", "(did you mean ", meant]);
+    }
+}
+
+#[test]
 fn a_path_in_place_of_a_text_is_refused() {
     let copy = Copy::of("gpt2");
     for path in ["runs/step-100", "other.safetensors"] {

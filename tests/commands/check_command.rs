@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use attnscope_checks::stats::STATISTICS;
 use attnscope_checks::{CHECKS, of_runs};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{attnscope, text};
@@ -77,21 +78,32 @@ fn only_the_checks_that_are_asked_for_speak() {
 }
 
 #[test]
-fn an_unknown_check_is_refused_with_the_list() {
+fn an_unknown_check_is_refused_with_the_nearest_one() {
     let file = captured("correct");
     for flag in ["--select", "--ignore"] {
-        let (code, out, error) = check(&[&file, flag, "row-sum,no-such-check"]);
+        let (code, out, error) = check(&[&file, flag, "row-sum,entropy"]);
         assert_eq!((code, out.as_str()), (2, ""), "{error}");
-        for id in ["no-such-check"]
-            .into_iter()
-            .chain(CHECKS.iter().map(|check| check.id))
-        {
-            assert!(error.contains(id), "{id}: {error}");
-        }
+        let both = "did you mean entropy-collapse or entropy-uniform?";
+        assert!(error.contains(both), "{error}");
     }
-    let output = attnscope(&["explain", "no-such-check"]);
+    let output = attnscope(&["explain", "wrong-axes"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("wrong-axis"));
+    assert!(text(&output.stderr).contains("did you mean wrong-axis?"));
+}
+
+#[test]
+fn a_statistic_is_explained_by_its_id_and_by_its_name_on_the_screen() {
+    let by_id = attnscope(&["explain", "induction_mass"]);
+    assert_eq!(by_id.status.code(), Some(0));
+    let page = text(&by_id.stdout);
+    assert!(
+        page.starts_with("# induction_mass · after same token"),
+        "{page}"
+    );
+    let by_name = attnscope(&["explain", "after same token"]);
+    assert_eq!(text(&by_name.stdout), page);
+    let list = text(&attnscope(&["explain", "statistics"]).stdout);
+    assert_eq!(list.lines().count(), STATISTICS.len());
 }
 
 #[test]
@@ -305,7 +317,7 @@ fn the_text_names_counts_findings_and_what_was_not_judged() {
         "softmax over queries",
         "do: ",
         "16 do not apply",
-        "not tested, for want of the code that trained it",
+        "not tested without the code that trained it",
     ] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }

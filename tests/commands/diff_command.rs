@@ -69,12 +69,37 @@ fn every_format_tells_the_same_story() {
     let html = of("html");
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("rope_theta 10000 → 500000"));
     assert_eq!(html.matches("<script").count(), 1);
+    // The head that differs most: its cell in the grid leads to the maps of both sides.
+    let first = html.find("alt=\"pattern of ").expect("a map");
+    let place = html[first..].split(' ').nth(2).expect("a place");
+    for side in ["A", "B"] {
+        let image = format!("alt=\"pattern of {place} in {side}\"");
+        assert_eq!(html.matches(&image).count(), 1, "{image}");
+    }
+    assert!(html.contains(&format!("<a href=\"#{place}\">")), "{place}");
+    assert!(html.contains(&format!("id=\"{place}\"")), "{place}");
     let output = pair.a.output("found.json");
     let arguments = [PROMPT, &["--format", "json", "--output", path(&output)]].concat();
     let (code, printed) = written(pair.a.path(), pair.b.path(), &arguments);
     assert_eq!((code, printed.as_str()), (Some(1), ""));
     let found = std::fs::read_to_string(&output).expect("reads");
     assert!(found.contains("\"hook\": \"rot_q\""), "{found}");
+}
+
+#[test]
+fn the_page_has_maps_of_recorded_patterns_too() {
+    let [model, port] = [
+        "oracle/mistral_full/model",
+        "ports/mistral_alternating.safetensors",
+    ]
+    .map(testing::judged::fixture);
+    let (_, html) = written(&model, &port, &["--format", "html"]);
+    for side in ["A", "B"] {
+        let image = format!("alt=\"pattern of L1H3 in {side}\"");
+        assert!(html.contains(&image), "{image}");
+    }
+    let (_, html) = written(&port, &port, &["--format", "html"]);
+    assert!(!html.contains("alt=\"pattern of"), "nothing differs");
 }
 
 #[test]

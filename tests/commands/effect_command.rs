@@ -155,7 +155,7 @@ fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
         (
             "induction",
             &["--text", TEXT, "--by", "ablation", "--at", "L9"],
-            "a layer of 0..1",
+            "there is no L9: the model has layers 0–1",
         ),
         (
             "induction",

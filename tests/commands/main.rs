@@ -15,6 +15,7 @@ mod check_probes;
 mod checks;
 mod command_lines;
 mod commands;
+mod conditions;
 mod config_command;
 mod default_prompts;
 mod demos;

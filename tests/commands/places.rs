@@ -42,12 +42,12 @@ fn a_place_that_is_not_there_is_refused_with_what_is() {
     for (command, expected) in [
         (
             vec!["trace", &model, "--output", "no.safetensors", "--at", "L9"],
-            "a layer of 0..1",
+            "there is no L9: the model has layers 0–1, heads 0–3",
         ),
-        (vec!["sweep", &model, "--at", "L0H9"], "a head of 0..3"),
+        (vec!["sweep", &model, "--at", "L0H9"], "L0 has heads 0–3"),
         (
             vec!["sweep", &model, "--at", "cross.L0"],
-            "a place of the only stack",
+            "there is no cross.L0: the model has one stack",
         ),
         (
             vec![

@@ -297,30 +297,65 @@ fn a_directory_without_permission_and_a_full_disk_are_one_line() {
 }
 
 #[test]
+fn the_words_that_open_a_demo_draw_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let by_flag = plotted(&directory, "flag", &["--demo", "effect"]);
+    let by_words = plotted(&directory, "words", &["demo", "effect"]);
+    assert!(by_flag == by_words);
+    let said = refused(&["plot", "demo", "inducton", "--output", "-"]);
+    assert!(said.contains("did you mean induction?"), "{said}");
+    // Where a checkpoint is expected, the word is not taken for a model of the hub.
+    let said = refused(&["report", "demo"]);
+    assert!(said.contains("attnscope demo NAME --save DIR"), "{said}");
+}
+
+#[test]
+fn a_statistic_and_a_panel_are_found_by_their_names_on_the_screen() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let by_id = plotted(&directory, "id", &["--statistic", "induction_mass"]);
+    let arguments = ["--statistic", "after same token", "--panel", "Overview"];
+    assert!(by_id == plotted(&directory, "title", &arguments));
+}
+
+#[test]
 fn what_the_model_or_the_panel_does_not_have_is_refused_and_nothing_is_left() {
     let copy = Copy::of("gpt2");
     let model = copy.path().to_str().expect("a path");
     let target = copy.output("a.svg");
     let to = target.to_str().expect("a path");
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["--panel", "rooms"], "expected one of overview, head"),
-        (&["--layer", "3"], "--layer 3: expected 0 to 2"),
+        (
+            &["--layer", "3"],
+            "there is no L3: the model has layers 0–2, heads 0–3",
+        ),
+        (
+            &["--at", "L9H9"],
+            "there is no L9H9: the model has layers 0–2, heads 0–3",
+        ),
         (
             &["--panel", "head", "--head", "4"],
-            "--head 4: expected 0 to 3",
+            "there is no L0H4: L0 has heads 0–3",
         ),
-        (&["--query", "12"], "--query 12: expected 0 to 11"),
-        (&["--key", "99"], "--key 99: expected 0 to 11"),
+        (
+            &["--query", "12"],
+            "there is no query 12: the text has queries 0–11",
+        ),
+        (
+            &["--key", "99"],
+            "there is no key 99: the text has keys 0–11",
+        ),
         (
             &["--stack", "cross"],
-            "--stack cross: found a model of one stack",
+            "there is no cross: the model has one stack",
         ),
         (&["--stack", "middle"], "expected encoder, decoder or cross"),
         (&["--size", "79x24"], "from 80x24"),
         (&["--size", "80x23"], "from 80x24"),
         (&["--size", "2000x40"], "to 1000x500"),
         (&["--size", "wide"], "as 120x40"),
-        (&["--statistic", "mood"], "expected one of entropy_relative"),
+        (&["--statistic", "mood"], "explain statistics lists them"),
+        (&["--statistic", "entropyy"], "did you mean entropy?"),
         (
             &["--panel", "checks", "--check", "mood"],
             "attnscope explain",
@@ -397,7 +432,7 @@ fn marked_heads_are_plotted_side_by_side_on_screen_and_on_paper() {
     assert!(figure.contains("L1H1"), "{figure}");
     let said = refused(&["plot", "--mark", "L9H0", "--output", "x.svg"]);
     assert!(
-        said.contains("--mark L9H0: there is no such head"),
+        said.contains("--mark: there is no L9H0: the model has layers 0–1"),
         "{said}"
     );
 }

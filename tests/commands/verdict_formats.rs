@@ -1,7 +1,9 @@
 //! Verdicts in the formats of other programs: each is read back by a reader that this program does not use.
 
 use attnscope_checks::{CHECKS, Check, Finding, Severity, Status, Tester, Verdict, of_runs};
-use attnscope_report::{TargetVerdict, write_github, write_junit, write_sarif};
+use attnscope_report::{
+    TargetVerdict, write_check_markdown, write_github, write_junit, write_sarif,
+};
 use attnscope_spec::{Place, Stack};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Copy, attnscope, text, unread};
@@ -48,7 +50,7 @@ fn hostile() -> Vec<TargetVerdict> {
         error: None,
         what_if: Vec::new(),
         first: Vec::new(),
-        notes: vec![format!("a note {HOSTILE}")],
+        notes: vec![format!("a note {HOSTILE}").into()],
         unread: vec![HOSTILE.to_owned()],
         cover: Vec::new(),
         left_out: Vec::new(),
@@ -341,4 +343,58 @@ fn a_reader_that_goes_away_is_no_error() {
             text(&output.stderr)
         );
     }
+}
+
+#[test]
+fn markdown_groups_findings_and_holds_no_markup_of_names() {
+    let said = written(write_check_markdown, &hostile());
+    // The name in the heading is a span of code.
+    assert!(
+        !said.lines().skip(1).any(|line| line.contains("<script")),
+        "{said}"
+    );
+    assert!(
+        said.contains("**Wrong:**") && said.contains("**First:** mend it"),
+        "{said}"
+    );
+    // Errors, warnings and information are a row each; no cell ends early.
+    let rows: Vec<&str> = said.lines().filter(|line| line.starts_with("| ")).collect();
+    assert_eq!(rows.len(), 5, "{said}");
+    for row in rows {
+        assert_eq!(row.replace("\\|", "").matches('|').count(), 8, "{row}");
+    }
+    let run = testing::judged::fixture("history");
+    let output = attnscope(&[
+        "check",
+        run.to_str().expect("a path"),
+        "--format",
+        "markdown",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("entropy-collapse | L0H1-3, L1H0-3 (7 heads)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_collapse_of_all_heads_is_a_few_lines() {
+    let log = testing::judged::fixture("histories/jump.jsonl");
+    let log = log.to_str().expect("a path");
+    let said = text(&attnscope(&["check", log]).stdout);
+    assert!(said.lines().count() <= 30, "{said}");
+    for line in [
+        "level-shift         L0-2 (3 layers)",
+        "entropy-collapse    L0H0-3, L1H0-3, L2H0-3 (12 heads)",
+        "note: entropy-collapse begins from step 260 (L2H0) to step 295, in 12 heads",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    // All of it is a flag away.
+    let said = text(&attnscope(&["check", log, "--verbose"]).stdout);
+    assert!(
+        said.contains("note: entropy-collapse L1H3 begins at step 280"),
+        "{said}"
+    );
 }

@@ -365,10 +365,10 @@ fn places_of_an_encoder_decoder_are_its_stacks() {
 #[test]
 fn a_place_that_the_model_lacks_is_refused_with_those_it_has() {
     for (name, what_if, expected) in [
-        ("llama_yarn", "scale=none@L9", "0..1"),
-        ("llama_yarn", "scale=none@L0H99", "head of 0.."),
-        ("llama_yarn", "scale=none@encoder.L0", "only stack"),
-        ("t5_v11", "scale=none@decoder.L77", "layer of 0.."),
+        ("llama_yarn", "scale=none@L9", "has layers 0–1"),
+        ("llama_yarn", "scale=none@L0H99", "L0 has heads 0–3"),
+        ("llama_yarn", "scale=none@encoder.L0", "one stack"),
+        ("t5_v11", "scale=none@decoder.L77", "has layers 0–"),
     ] {
         let model = opened(&case(name), &[]);
         let what_if: WhatIf = what_if.parse().expect("well-formed");

@@ -10,6 +10,11 @@ pub use self::cache::{Cache, blob_name, repository_of};
 
 use attnscope_compute::error::{Error, Result};
 
+use super::nearest::path_meant;
+
+/// What a target may be, for messages.
+const EXPECTED: &str = "expected a checkpoint directory or a weight file";
+
 /// Downloads a model into the cache and returns the directory of its files.
 pub type Fetch = fn(&Address, &Cache) -> Result<PathBuf>;
 
@@ -43,9 +48,11 @@ impl Hub {
             return of_path(target);
         }
         let missing = || {
-            let problem =
-                "no such file or directory; expected a checkpoint directory or a weight file";
-            Error::file(target, problem)
+            let meant = path_meant(target);
+            Error::file(
+                target,
+                format!("no such file or directory{meant}; {EXPECTED}"),
+            )
         };
         let text = target.to_str().ok_or_else(missing)?;
         let Some(address) = Address::parse(text) else {
@@ -69,13 +76,16 @@ impl Hub {
         let directory = match (cached, self.fetch, &cache) {
             (Some(directory), None, _) => directory,
             (Some(directory), Some(_), _) if cache::is_whole(&directory, address) => directory,
-            (_, Some(fetch), Some(cache)) => fetch(address, cache)?,
+            (_, Some(fetch), Some(cache)) => {
+                fetch(address, cache).map_err(|e| with_path_meant(e, target))?
+            }
             (_, _, cache) => {
                 let place = cache.as_ref().map_or(String::new(), |cache| {
                     format!(" {}", cache.root().display())
                 });
                 let problem = format!(
-                    "no such file or directory, and no model of this name is in the cache{place}"
+                    "no such file or directory{}, and no model of this name is in the cache{place}",
+                    path_meant(target)
                 );
                 return Err(Error::file(target, problem));
             }
@@ -88,6 +98,17 @@ impl Hub {
             path,
             name: Some(address.repository.clone()),
         })
+    }
+}
+
+/// Adds to an error about a missing model the path that was probably meant.
+fn with_path_meant(error: Error, target: &Path) -> Error {
+    match error {
+        Error::File { file, problem } => Error::File {
+            file,
+            problem: problem + &path_meant(target),
+        },
+        other => other,
     }
 }
 
@@ -112,8 +133,7 @@ fn of_path(path: &Path) -> Result<Found> {
                 "is a symbolic link to {}, which is missing; download or copy it again",
                 to.display()
             ),
-            Err(_) => "no such file or directory; expected a checkpoint directory or a weight file"
-                .to_owned(),
+            Err(_) => format!("no such file or directory{}; {EXPECTED}", path_meant(path)),
         };
         return Err(Error::file(path, problem));
     }

@@ -1,6 +1,7 @@
 //! Named statistics over row summaries, and the registry behind screens, reports and docs.
 
 mod concentration;
+mod conditions;
 mod contribution;
 mod entropy;
 mod head_type;
@@ -16,10 +17,11 @@ mod variance;
 
 pub use attnscope_compute::kernels::residual::{Peak, ResidualShape};
 pub use concentration::saturated_share;
+pub use conditions::Conditions;
 pub use entropy::relative_over_keys;
 pub use head_type::{HeadType, NAMING_SHARE, OnRandomTokens, SeenOn, commonest_distance};
 pub use layer::{Alike, HeadReport, LayerReport};
-pub use page::statistics_page;
+pub use page::{statistic_page, statistics_page};
 pub use registry::{STATISTICS, Stat, Values, index_of};
 
 use attnscope_compute::attention::{Audit, HeadSummary, RowSummary};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Compute, Gather, STATISTICS, Span};
+use super::{Compute, Gather, STATISTICS, Span, Statistic};
 
 /// Every statistic with its id, unit, range, meaning and source, as Markdown.
 pub fn statistics_page() -> String {
@@ -11,26 +11,10 @@ pub fn statistics_page() -> String {
                     meaning is absent: null in JSON and Parquet, empty in CSV, a dash on screens. NaN is a broken number.\n"
         .to_owned();
     for statistic in STATISTICS {
-        let range = match statistic.span {
-            Span::Share => "0 … 1",
-            Span::Signed => "−1 … 1",
-            Span::Positive => "0 …",
-            Span::Any => "any number",
-        };
-        let level = match statistic.compute {
-            Compute::Head(_, Gather::Mean) => "head; layer: mean over heads",
-            Compute::Head(_, Gather::Max) => "head; layer: largest over heads",
-            Compute::Head(_, Gather::Min) => "head; layer: smallest over heads",
-            Compute::Layer(_) => "layer",
-        };
-        let unit = if statistic.unit.is_empty() {
-            "none"
-        } else {
-            statistic.unit
-        };
+        let Facts { unit, range, of } = Facts::of(statistic);
         let _ = write!(
             page,
-            "\n## `{}` · {}\n\n{}\n\n| unit | range | low | high | of | source |\n|---|---|---|---|---|---|\n| {unit} | {range} | {} | {} | {level} | {} |\n",
+            "\n## `{}` · {}\n\n{}\n\n| unit | range | low | high | of | source |\n|---|---|---|---|---|---|\n| {unit} | {range} | {} | {} | {of} | {} |\n",
             statistic.id,
             statistic.title,
             statistic.definition,
@@ -40,4 +24,48 @@ pub fn statistics_page() -> String {
         );
     }
     page
+}
+
+/// One statistic for a terminal.
+pub fn statistic_page(statistic: &Statistic) -> String {
+    let Facts { unit, range, of } = Facts::of(statistic);
+    format!(
+        "# {} · {}\n\n{}\n\nunit    {unit}\nrange   {range}\nlow     {}\nhigh    {}\nof      {of}\nsource  {}\n",
+        statistic.id,
+        statistic.title,
+        statistic.definition,
+        statistic.low,
+        statistic.high,
+        statistic.source
+    )
+}
+
+/// What the kinds of a statistic are called on its page.
+struct Facts {
+    unit: &'static str,
+    range: &'static str,
+    of: &'static str,
+}
+
+impl Facts {
+    fn of(statistic: &Statistic) -> Self {
+        Self {
+            unit: match statistic.unit {
+                "" => "none",
+                unit => unit,
+            },
+            range: match statistic.span {
+                Span::Share => "0 … 1",
+                Span::Signed => "−1 … 1",
+                Span::Positive => "0 …",
+                Span::Any => "any number",
+            },
+            of: match statistic.compute {
+                Compute::Head(_, Gather::Mean) => "head; layer: mean over heads",
+                Compute::Head(_, Gather::Max) => "head; layer: largest over heads",
+                Compute::Head(_, Gather::Min) => "head; layer: smallest over heads",
+                Compute::Layer(_) => "layer",
+            },
+        }
+    }
 }

@@ -27,13 +27,13 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// Checkpoint that judges two tables of log-probabilities: who departs from it, and why
+    /// Checkpoint to judge two tables of log-probabilities by: which one departs from it, and why
     #[arg(long, value_name = "CHECKPOINT")]
     reference: Option<PathBuf>,
     /// Relative difference up to which a hook counts as the same, or for log-probabilities a mean difference in nats [default: from the precision of the weights]
     #[arg(long, value_name = "REL", value_parser = share)]
     tolerance: Option<f64>,
-    /// Layers of A and the layers of B that stand for them: 0-5:0-10/2
+    /// Layers of A, and the layers of B that correspond to them: 0-5:0-10/2
     #[arg(long, value_name = "A:B", value_parser = map)]
     map: Option<LayerMap>,
     /// Output format
@@ -68,6 +68,7 @@ impl Args {
         CompareOptions {
             tolerance: self.tolerance,
             map: self.map.clone().unwrap_or_default(),
+            keeps_maps: matches!(self.format, Format::Html),
             ..CompareOptions::default()
         }
     }
@@ -188,7 +189,7 @@ fn finish(args: &Args, compared: &Compared) -> Result<Ended> {
         Format::Json => difference.write_json(&mut content)?,
         Format::Text => content = printable(difference.text().as_bytes()),
         Format::Markdown => content = difference.markdown().into_bytes(),
-        Format::Html => content = difference.html().into_bytes(),
+        Format::Html => content = difference.html()?.into_bytes(),
     }
     output.write(&content)?;
     if let Some(refused) = &compared.refused {

@@ -43,16 +43,16 @@ pub struct Args {
     /// Only these parts, for ablation and patching [default: all]
     #[arg(long, value_name = "PART,…", value_delimiter = ',', value_enum)]
     parts: Vec<PartArg>,
-    /// What takes the place of an ablated part
+    /// Replacement of an ablated part
     #[arg(long, value_enum, default_value_t = ReplaceArg::Zero)]
     replace: ReplaceArg,
-    /// Token whose logit is looked at: a text that is one token, or an id [default: the likeliest]
+    /// Token whose logit is measured: a text that is one token, or an id [default: the likeliest]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// Token to compare it with: the difference of the two logits is looked at
+    /// Token to compare it with: the difference of the two logits is measured
     #[arg(long, value_name = "TOKEN")]
     against: Option<String>,
-    /// Position that is looked at [default: the last]
+    /// Position to measure [default: the last]
     #[arg(long, value_name = "N")]
     position: Option<usize>,
     /// For patching: the corrupted prompt, as many tokens as the clean one
@@ -61,13 +61,13 @@ pub struct Args {
     /// For patching: the corrupted prompt as token ids, used verbatim
     #[arg(long, value_name = "ID,ID,…", value_delimiter = ',')]
     corrupted_tokens: Option<Vec<u32>>,
-    /// For patching: every position by itself as well [default: up to 64 tokens]
+    /// For patching: also patch each position by itself [default: up to 64 tokens]
     #[arg(long)]
     each_position: bool,
-    /// For attribution: take heads apart by source position
+    /// For attribution: split heads by source position
     #[arg(long)]
     sources: bool,
-    /// For the lens: how many of the likeliest tokens are named
+    /// For the lens: number of likeliest tokens to list
     #[arg(long, value_name = "N", default_value_t = 3)]
     top: usize,
     /// Output format
@@ -204,10 +204,8 @@ impl Args {
     /// Refuses places that a model does not have.
     fn check_places(&self, grids: &[Grid]) -> Result<()> {
         for place in self.at.iter().flat_map(|at| &at.0) {
-            if let Err(expected) = place.within(grids) {
-                let problem =
-                    format!("--at: there is no {place} in this model; expected {expected}");
-                return Err(Error::Setting(problem).into());
+            if let Err(reason) = place.within(grids) {
+                return Err(Error::Setting(format!("--at: {reason}")).into());
             }
         }
         Ok(())

@@ -60,6 +60,7 @@ pub fn verify<A: Ops, B: Ops>(
         suspects: &Suspects::default(),
         differing: None,
         row_bytes: options.row_bytes,
+        keeps_maps: false,
         measure: Measure::Largest,
     };
     let devices = TwoDevices(reference, other);

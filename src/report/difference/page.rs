@@ -1,11 +1,12 @@
 //! A comparison as Markdown, and as one self-contained HTML file.
 
 use std::fmt::Write as _;
+use std::io;
 
 use maud::html;
 
 use super::Difference;
-use crate::html::shell;
+use crate::html::{pairs, shell};
 use crate::markdown::{escaped, table};
 
 impl Difference<'_> {
@@ -34,7 +35,11 @@ impl Difference<'_> {
     }
 
     /// Returns one HTML file without network access; its script sorts and filters the tables.
-    pub fn html(&self) -> String {
+    ///
+    /// # Errors
+    /// When a map cannot be drawn.
+    pub fn html(&self) -> io::Result<String> {
+        let heads = pairs::sections(&self.comparison.prompts)?;
         let body = html! {
             header {
                 h1 { (self.headline()) }
@@ -69,9 +74,10 @@ impl Difference<'_> {
                         }
                     }
                 }
+                @for section in &heads { (section) }
             }
             footer { "attnscope " (env!("CARGO_PKG_VERSION")) }
         };
-        shell::page(&format!("{} and {}", self.a, self.b), &body)
+        Ok(shell::page(&format!("{} and {}", self.a, self.b), &body))
     }
 }

@@ -70,12 +70,12 @@ pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
     });
     let rows: Vec<Vec<Cell>> = rows.collect();
     let with = match ablation.replaced {
-        Replaced::Zero => "zeros stand in the place of its output",
+        Replaced::Zero => "its output is replaced by zeros",
         Replaced::Mean => {
-            "its mean over all real positions of all prompts stands in the place of its output"
+            "its output is replaced by its mean over all real positions of all prompts"
         }
         Replaced::Other => {
-            "the output that it has on the next prompt of equal length stands in its place, position by position"
+            "its output is replaced by that on the next prompt of equal length, position by position"
         }
     };
     let mut notes = vec![

@@ -41,14 +41,14 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
         is_causal |= layer.is_causal;
         for (head, pooled) in layer.heads.iter().enumerate() {
             sizes = sizes.or(Some(pooled));
-            let image = STANDARD.encode(png(pooled, layer.is_causal, part.colours, n_levels)?);
+            let alt = format!("pattern of L{} H{head}", layer.layer_idx);
+            let image = image(pooled, layer.is_causal, (part.colours, n_levels), &alt)?;
             let mark = part.marks.class(stack, layer.layer_idx, Some(head));
             let entropy = super::grid::entropy_of(part, stack, layer.layer_idx, head);
             heads.push(html! {
                 figure id=(part.anchor(stack, layer.layer_idx, head)) class=[mark]
                     data-head={ "L" (layer.layer_idx) "H" (head) } {
-                    img class=[aspect(pooled)] src={ "data:image/png;base64," (image) }
-                        alt={ "pattern of L" (layer.layer_idx) " H" (head) };
+                    (image)
                     figcaption { b { "H" (head) } span { (entropy) } }
                 }
             });
@@ -84,6 +84,19 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
         div.patterns data-tile={ (queries) " " (keys) } data-sides=(sides(stack)) data-rounding=(rounding(n_levels)) {
             @for row in &rows { (row) }
         }
+    })
+}
+
+/// Draws a map as an image inside the page.
+pub(super) fn image(
+    pooled: &Pooled,
+    is_causal: bool,
+    (colours, n_levels): (&Colours, usize),
+    alt: &str,
+) -> io::Result<Markup> {
+    let image = STANDARD.encode(png(pooled, is_causal, colours, n_levels)?);
+    Ok(html! {
+        img class=[aspect(pooled)] src={ "data:image/png;base64," (image) } alt=(alt);
     })
 }
 

@@ -7,6 +7,7 @@ mod findings;
 mod grid;
 mod history;
 mod maps;
+pub(crate) mod pairs;
 pub(crate) mod shell;
 mod tables;
 mod tokens;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use attnscope_checkpoint::caught::caught;
 use attnscope_checkpoint::machine::too_much;
-use attnscope_checkpoint::{open_regular, will_read};
+use attnscope_checkpoint::{cannot_open, open_regular, will_read};
 use attnscope_checks::stats::STATISTICS;
 use attnscope_compute::error::{Error, Result};
 use bytes::Bytes;
@@ -70,7 +70,7 @@ impl ParquetReader {
     /// # Errors
     /// When it cannot be opened, or is not a table.
     pub fn open_part(path: &Path, part: Option<(u64, u64)>) -> Result<Self> {
-        let cannot = |e: std::io::Error| Error::file(path, format!("cannot be opened ({e})"));
+        let cannot = |e: std::io::Error| cannot_open(path, &e);
         let stretch = Stretch::of(path, part).map_err(cannot)?;
         let damaged = |e: ParquetError| Error::file(path, format!("expected a table, found {e}"));
         let reader = undamaged(path, || -> Result<Box<dyn FileReader>> {

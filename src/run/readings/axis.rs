@@ -4,8 +4,6 @@
 //! - **keys**: where the configuration declares queries.
 //! - **heads**: `softmax(dim=1)` of [batch, head, query, key]. With a finite mask value all heads share what is hidden, so that
 //!   each gives 1/n_heads to every later key; with −inf and NaN replaced by 0 they give nothing.
-//!
-//! Tried in all layers, and in each layer alone where the budget allows.
 
 use attnscope_compute::attention::{AttentionOverride, SoftmaxAxis, SoftmaxOverride};
 use attnscope_spec::BlockSpec;

@@ -7,8 +7,8 @@
 //! - **embeddings tied or not**: the unembedding is the table of tokens, or a stored matrix that the configuration leaves out.
 //! - **parallel branches** ↔ one after the other.
 //!
-//! Tried in all layers, and what changes blocks also in each layer alone where the budget allows. Large models that predict better
-//! than word frequencies are not read with other blocks.
+//! Only what changes blocks is also tried in each layer alone. Large models that predict better than word frequencies are not read
+//! with other blocks.
 
 use std::sync::Arc;
 

@@ -3,8 +3,6 @@
 //! - **keys and values apart**: `kv_b_proj` has the keys of all heads, then the values of all heads, in place of one head after
 //!   another; **values first**: the values of each head before its keys.
 //! - **rotary part first**: in the queries of each head, or before the latents of `kv_a_proj_with_mqa`.
-//!
-//! Tried in all layers, and in each layer alone where the budget allows.
 
 use attnscope_forward::{Deviation, RotationOverride};
 use attnscope_spec::{BlockSpec, LinearSource, Part};

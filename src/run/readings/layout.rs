@@ -8,8 +8,8 @@
 //! - **transposed**: queries, keys and values, or the output, as the other way round.
 //! - **gate and up** exchanged in gated feed-forward layers.
 //!
-//! Tried in all layers, and in each layer alone where the budget allows: a converter or a shard often breaks one. Large models that
-//! predict better than word frequencies are not read with other weights.
+//! Single layers matter here: a converter or a shard often breaks one. Large models that predict better than word frequencies are
+//! not read with other weights.
 
 use attnscope_compute::attention::{AttentionOverride, Bias, Scale};
 use attnscope_forward::{Cut, Deviation};

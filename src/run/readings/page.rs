@@ -10,9 +10,9 @@ const INTRODUCTION: &str = "# Readings
 After this page you know in which ways the check `trained-otherwise` reads the weights of a checkpoint, and which of these ways
 it leaves out on large models. The page is generated from the families' own files.
 
-A reading holds in all layers. Where a family's section says so, it is also tried in one layer alone, or in one head of one
-layer, in models of a single stack. In models with cross-attention a softmax, a scale or an order of matrices holds in all
-attention, and is also tried in self-attention alone.
+A reading holds in all layers. In models of a single stack it is also tried in each layer alone, where the budget allows, unless
+its section says otherwise; readings of the vocabulary concern the whole model. Some are also tried in single heads. In models with
+cross-attention a softmax, a scale or an order of matrices holds in all attention, and is also tried in self-attention alone.
 
 Layers that mix tokens by other means than attention (state spaces, convolutions, recurrences) run as they are declared, and
 readings change the layers around them. Where a row holds several streams, where layers share keys, and where some tokens are

@@ -3,8 +3,6 @@
 //! - **none** where the checkpoint has weights for them.
 //! - **some** where it has none: each head's queries and keys divided by their root mean square, with the declared scale, and
 //!   with none: a norm without weights leaves no trace in a checkpoint.
-//!
-//! Tried in all layers, and in each layer alone where the budget allows.
 
 use attnscope_compute::attention::AttentionOverride;
 use attnscope_compute::ops::NormKind;

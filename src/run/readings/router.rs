@@ -5,8 +5,6 @@
 //! - **one expert more** or **less** for each token.
 //! - **experts in another order** than the router's: sorted by name (0, 1, 10, 11, 2 …), reversed, or as ranks hold them that take
 //!   experts in turn.
-//!
-//! Tried in all layers, and in each layer alone where the budget allows.
 
 use attnscope_spec::{ExpertsSpec, FeedForward, RouterRule, RouterScores};
 

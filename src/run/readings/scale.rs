@@ -4,8 +4,7 @@
 //! - **the declared factor twice**: scaled once in the projection and once in the scores.
 //! - **×2** and **×½** of what is declared.
 //!
-//! Every broken model likes smoother attention, so that a smaller scale is believed only where nothing else comes near.
-//! Tried in all layers, and in each layer alone where the budget allows.
+//! Smoother attention helps every broken model, so a smaller scale is believed only if no other reading comes near.
 
 use attnscope_compute::attention::AttentionOverride;
 

@@ -3,7 +3,7 @@
 //! - **no attention**, **no feed-forward layer**: the branch adds nothing to the residual.
 //!
 //! No model was trained so. A trained model that is better without a part has that part wrong; and a reading of the part that gains
-//! no more than silence does explains nothing. Tried in all layers, and in each layer alone where the budget allows.
+//! no more than silence does explains nothing.
 
 use attnscope_checks::SILENCE;
 use attnscope_spec::FeedForward;

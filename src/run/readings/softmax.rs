@@ -5,8 +5,6 @@
 //! - **one more in the denominator** (softmax1): weights sum to less than 1.
 //! - **mask afterwards**: a softmax over all keys, later ones set to zero, nothing divided again.
 //! - **softcap**: c·tanh(s/c) of each score s, with c of 50, 30, 20, 10 or 5, or none where one is declared.
-//!
-//! Tried in all layers, and in each layer alone where the budget allows.
 
 use attnscope_compute::attention::{AttentionOverride, SoftmaxAxis, SoftmaxOverride};
 use attnscope_spec::BlockSpec;

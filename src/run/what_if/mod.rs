@@ -110,11 +110,9 @@ pub fn alignment_with_what_ifs(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<
 
 /// Refuses a place that does not exist.
 fn check_place(place: Place, grids: &[Grid], what_if: &WhatIf) -> Result<()> {
-    place.within(grids).map_err(|expected| {
-        Error::Setting(format!(
-            "--what-if {what_if}: there is no {place} in this model; expected {expected}"
-        ))
-    })
+    place
+        .within(grids)
+        .map_err(|reason| Error::Setting(format!("--what-if {what_if}: {reason}")))
 }
 
 fn no_mask(what_if: &WhatIf) -> Error {

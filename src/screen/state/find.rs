@@ -1,5 +1,6 @@
 //! The search list: finds heads, tokens and tensors by a few letters; as the palette, it finds everything.
 
+use attnscope_checks::stats::Conditions;
 use attnscope_prompt::Source;
 use attnscope_spec::Stack;
 use attnscope_terminal::theme::Colours;
@@ -7,6 +8,7 @@ use attnscope_worker::Against;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::filter::Search;
+use super::head_facts::{HeadFacts, meeting};
 use super::keys::Action;
 use super::matching::Matching;
 use super::panel::Panel;
@@ -84,10 +86,16 @@ pub struct Find {
     items: Vec<Item>,
     /// What the list is of; `None` if it is of everything.
     pub title: Option<&'static str>,
+    /// Number of items before those that are made from the query.
+    n_own: usize,
     /// The current item, which gets a mark.
     pub current: Option<usize>,
     /// Interprets the query as a command, such as `compare with runs/b`.
     typed: fn(&str) -> Option<Item>,
+    /// The heads among which conditions such as `L1 entropy<0.1` choose.
+    heads: Vec<HeadFacts>,
+    /// Why the query cannot be read as conditions, if it is meant so.
+    pub problem: Option<String>,
     /// Indices of `items`, best first.
     pub found: Vec<usize>,
     pub cursor: usize,
@@ -106,19 +114,27 @@ impl Find {
         let found = (0..items.len()).collect();
         Self {
             query: String::new(),
+            n_own: items.len(),
             items,
             title: None,
             current: None,
             typed: |_| None,
+            heads: Vec::new(),
+            problem: None,
             found,
             cursor: 0,
         }
     }
 
-    /// A list that also interprets the query as a command.
-    pub fn palette(items: Vec<Item>, typed: fn(&str) -> Option<Item>) -> Self {
+    /// A list that also interprets the query as a command, or as conditions on heads.
+    pub fn palette(
+        items: Vec<Item>,
+        typed: fn(&str) -> Option<Item>,
+        heads: Vec<HeadFacts>,
+    ) -> Self {
         Self {
             typed,
+            heads,
             ..Self::new(items)
         }
     }
@@ -196,10 +212,24 @@ impl Find {
         Found::Going
     }
 
+    /// Lists the heads that meet the conditions of the query.
+    fn list_heads(&mut self) {
+        match meeting(&self.heads, &self.query) {
+            Ok(items) => self.items.extend(items),
+            Err(reason) => self.problem = Some(reason),
+        }
+        self.found = (self.n_own..self.items.len()).collect();
+    }
+
     fn search(&mut self) {
         self.cursor = 0;
-        self.items.retain(|item| item.kind != TYPED);
-        if let Some(item) = (self.typed)(&self.query) {
+        self.items.truncate(self.n_own);
+        self.problem = None;
+        let typed = (self.typed)(&self.query);
+        if typed.is_none() && !self.heads.is_empty() && Conditions::are_meant(&self.query) {
+            return self.list_heads();
+        }
+        if let Some(item) = typed {
             self.items.push(Item {
                 kind: TYPED,
                 ..item

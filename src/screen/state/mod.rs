@@ -9,6 +9,7 @@ pub mod editor;
 pub mod effect_view;
 pub mod filter;
 pub mod find;
+pub mod head_facts;
 pub mod history_view;
 pub mod keymap;
 pub mod keys;

@@ -2,7 +2,7 @@
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_run::Subject;
-use attnscope_spec::{Place, Stack};
+use attnscope_spec::{Grid, Place, Stack};
 
 use super::panel::Panel;
 use super::views::HeadView;
@@ -55,16 +55,26 @@ impl Shown {
             Some(grid) if grids.contains(&grid) => grid,
             Some(grid) => {
                 let labels: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
-                let expected = match labels.as_slice() {
-                    [] => "found a model of one stack, which needs none".to_owned(),
-                    labels => format!("expected one of {}", labels.join(", ")),
+                let has = match labels.as_slice() {
+                    [] => "one stack, which needs no name".to_owned(),
+                    labels => format!("the stacks {}", labels.join(", ")),
                 };
                 let asked = grid.label().unwrap_or_default();
-                return Err(Error::Prompt(format!("--stack {asked}: {expected}")));
+                return Err(Error::Prompt(format!(
+                    "there is no {asked}: the model has {has}"
+                )));
             }
         };
-        let layer_idx = within("--layer", self.layer_idx, subject.n_layers(grid))?.unwrap_or(0);
-        within("--head", self.head_idx, subject.n_heads(grid, layer_idx))?;
+        let place = Place {
+            stack: self.stack,
+            layer_idx: Some(self.layer_idx.unwrap_or(0)),
+            head_idx: self.head_idx,
+            ..Place::MODEL
+        };
+        // Without a stack, the place is one of the first grid.
+        let shape = subject.shape();
+        let of_grid: Vec<Grid> = shape.into_iter().filter(|of| of.stack == grid).collect();
+        place.within(&of_grid).map_err(Error::Prompt)?;
         Ok(grid)
     }
 }
@@ -75,33 +85,26 @@ impl Shown {
     /// # Errors
     /// When there is no such head.
     pub(crate) fn marked_in(&self, subject: &Subject) -> Result<Vec<Place>> {
+        let shape = subject.shape();
         let mut heads = Vec::new();
         for place in &self.marked {
-            let (grid, layer_idx) = (place.grid(), place.layer_idx.unwrap_or(0));
-            let n_heads = if subject.grids().contains(&grid) && layer_idx < subject.n_layers(grid) {
-                subject.n_heads(grid, layer_idx)
-            } else {
-                0
-            };
-            let layer = Place::layer(grid, layer_idx);
+            (place.within(&shape)).map_err(|problem| Error::Prompt(format!("--mark: {problem}")))?;
+            let layer = Place::layer(place.grid(), place.layer_idx.unwrap_or(0));
+            let n_heads = subject.n_heads(place.grid(), place.layer_idx.unwrap_or(0));
             match place.head_idx {
-                Some(head_idx) if head_idx < n_heads => heads.push(layer.head(head_idx)),
-                None if n_heads > 0 => heads.extend((0..n_heads).map(|idx| layer.head(idx))),
-                _ => {
-                    let said = format!("--mark {place}: there is no such head");
-                    return Err(Error::Prompt(said));
-                }
+                Some(head_idx) => heads.push(layer.head(head_idx)),
+                None => heads.extend((0..n_heads).map(|head_idx| layer.head(head_idx))),
             }
         }
         Ok(heads)
     }
 }
 
-/// Checks that an index is below `n`.
-pub fn within(flag: &str, idx: Option<usize>, n: usize) -> Result<Option<usize>> {
+/// Checks that an index of a query or a key is below their number.
+pub fn within((one, several): (&str, &str), idx: Option<usize>, n: usize) -> Result<Option<usize>> {
     match idx {
         Some(idx) if idx >= n => Err(Error::Prompt(format!(
-            "{flag} {idx}: expected 0 to {}",
+            "there is no {one} {idx}: the text has {several} 0–{}",
             n.saturating_sub(1)
         ))),
         idx => Ok(idx),

@@ -67,9 +67,15 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
         ]));
     }
     if lines.is_empty() {
-        let none =
-            " nothing by that name; compare with PATH or TEXT puts something beside this run";
-        lines.push(Line::styled(cut(none, width), theme.dim()));
+        let none = match &find.problem {
+            Some(problem) => format!(" {problem}"),
+            None => {
+                " nothing by that name; compare with PATH or TEXT puts something beside this run, L1 entropy<0.1 type=induction lists heads"
+                    .to_owned()
+            }
+        };
+        let said = wrapped(&none, width.saturating_sub(1)).into_iter();
+        lines.extend(said.map(|line| Line::styled(format!(" {}", line.trim_start()), theme.dim())));
     }
     frame.render_widget(Paragraph::new(lines), list);
     if let Some(item) = find.item(find.cursor) {

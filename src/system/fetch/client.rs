@@ -56,7 +56,7 @@ impl Refusal {
                 _ => format!("the hub answers with status {status}"),
             },
             Self::Other(problem) => format!(
-                "there is no such file or directory, and the hub cannot be reached ({problem}); --offline looks in the cache alone"
+                "there is no such file or directory, and the hub cannot be reached ({problem}); --offline uses cached models only"
             ),
         }
     }

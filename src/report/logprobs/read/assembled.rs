@@ -38,7 +38,7 @@ pub(super) fn of_piece(piece: &str) -> ScoredToken {
 pub(super) fn of_lists(ids: &[u32], values: &[Option<f64>]) -> Result<Vec<ScoredToken>, String> {
     let Some(n_before) = ids.len().checked_sub(values.len()) else {
         return Err(format!(
-            "expected at most one log-probability a token, found {} for {} tokens",
+            "expected at most one log-probability per token, found {} for {} tokens",
             values.len(),
             ids.len()
         ));

@@ -174,7 +174,7 @@ fn csv_records(path: &Path) -> Result<Vec<Tree>> {
 /// Makes a table of records.
 fn of_records(path: &Path, trees: &[Tree], column: Option<&str>) -> Result<LogProbs> {
     if trees.first().is_some_and(records::is_token) {
-        return finished(path, "one row a token", records::rows(trees));
+        return finished(path, "one row per token", records::rows(trees));
     }
     let mut prompts = Vec::new();
     let mut form = "records of ids and log-probabilities";
@@ -239,7 +239,7 @@ fn inside(
             .filter(|list| list.first().is_some_and(|one| one.object().is_some()))
         {
             if list.first().is_some_and(records::is_token) {
-                return Ok(Some(("one row a token", records::rows(list))));
+                return Ok(Some(("one row per token", records::rows(list))));
             }
             let (mut prompts, mut form) = (Vec::new(), None);
             for (idx, one) in list.iter().enumerate() {
@@ -263,7 +263,7 @@ fn finished(path: &Path, form: &str, mut prompts: Vec<ScoredPrompt>) -> Result<L
     prompts.retain(|prompt| prompt.n_scored() > 0);
     if prompts.is_empty() {
         let forms =
-            "answers of engines with logprobs, records of ids and logprobs, or one row a token";
+            "answers of engines with logprobs, records of ids and logprobs, or one row per token";
         return Err(Error::file(
             path,
             format!("expected log-probabilities of tokens ({forms}), found none"),

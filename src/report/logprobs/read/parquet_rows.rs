@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use attnscope_checkpoint::caught::caught;
-use attnscope_checkpoint::{DOCUMENT, open_regular};
+use attnscope_checkpoint::{DOCUMENT, cannot_open, open_regular};
 use attnscope_compute::error::{Error, Result};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -20,8 +20,7 @@ const MOST_VALUES: usize = 1 << 25;
 /// When the file is damaged or too large.
 pub(super) fn records(path: &Path, wants: &dyn Fn(&str) -> bool) -> Result<Vec<Tree>> {
     let damaged = |e: ParquetError| Error::file(path, format!("expected Parquet, found {e}"));
-    let file =
-        open_regular(path).map_err(|e| Error::file(path, format!("cannot be opened ({e})")))?;
+    let file = open_regular(path).map_err(|e| cannot_open(path, &e))?;
     let read = || -> Result<Vec<Tree>> {
         let reader = SerializedFileReader::new(file).map_err(damaged)?;
         let groups = reader.metadata().row_groups().iter();
