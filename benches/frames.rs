@@ -52,7 +52,7 @@ fn shape(n_ctx: usize) -> Shape {
 /// Keys that change what a panel shows and ask the worker for nothing, in turn.
 fn keys_of(panel: Panel) -> &'static str {
     match panel {
-        Panel::Overview => "→↓n←↑tn",
+        Panel::Overview => "→↓n←↑n",
         Panel::Head => "↑⇞←s↓→L+↑+←---0sL",
         Panel::Scores => "nMn",
         Panel::Tokens => "←↑r←↑→r",
@@ -66,6 +66,11 @@ fn keys_of(panel: Panel) -> &'static str {
         Panel::Story | Panel::History => "",
     }
 }
+
+/// Layers and heads of the models whose atlas is drawn, the tokens of their prompt, and keys that move through it.
+const ATLASES: [(usize, usize); 3] = [(12, 12), (24, 16), (28, 16)];
+const N_OF_ATLAS: usize = 512;
+const MOVES_IN_ATLAS: &str = "→↓n→↓t+-";
 
 /// The finder looks through every head, token and tensor at each letter.
 const FINDER: &str = "120⌫⌫⌫h⌫";
@@ -132,5 +137,25 @@ fn main() {
         }
         screen.take_in(key(code_of('/')));
         row("finder", measure(&mut screen, FINDER, args.frames));
+    }
+    println!("\n| heads | tokens | atlas p50 | p99 | slowest |\n|---|---|---|---|---|");
+    for (n_layers, n_heads) in ATLASES {
+        let shape = Shape {
+            n_layers,
+            n_heads,
+            d_model: 16 * n_heads,
+            n_ctx: N_OF_ATLAS,
+            d_vocab: 512,
+            is_bf16: false,
+        };
+        let request = Request::ids(ids(N_OF_ATLAS, shape.d_vocab));
+        let size = (args.width, args.height);
+        let mut screen = ScreenLoop::start(Some(checkpoint(shape)), request, size);
+        screen.settle();
+        let (_, of_frames) = measure(&mut screen, MOVES_IN_ATLAS, args.frames);
+        let [half, most, slowest] = [0.5, 0.99, 1.0].map(|share| of_frames.quantile(share));
+        println!(
+            "| {n_layers} × {n_heads} | {N_OF_ATLAS} | {half:.2} | {most:.2} | {slowest:.2} |"
+        );
     }
 }

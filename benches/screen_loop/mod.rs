@@ -113,5 +113,10 @@ fn is_answer(event: &Event) -> bool {
             | Event::Detail { .. }
             | Event::QuestionFailed { .. }
             | Event::Tensor { .. }
+            | Event::Measured { is_last: true, .. }
+            | Event::Swept { .. }
+            | Event::SweptLayer { .. }
+            | Event::QueryRows { .. }
+            | Event::Compared { .. }
     )
 }

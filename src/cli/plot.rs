@@ -89,6 +89,9 @@ pub struct Args {
     /// Tokens: shade by what the key receives
     #[arg(long)]
     receives: bool,
+    /// Overview: numbers of the statistic instead of maps
+    #[arg(long)]
+    numbers: bool,
     /// Checks: also run the model on changed prompts
     #[arg(long)]
     probe: bool,
@@ -264,7 +267,7 @@ impl Args {
     /// Refuses options that the panel does not show: the picture would look as if they applied.
     fn check_shown(&self, panel: Panel) -> Result<()> {
         use Panel::{Checks, Head, Overview, Scores, Story, Tokens};
-        let flags: [(&str, bool, &[Panel]); 9] = [
+        let flags: [(&str, bool, &[Panel]); 10] = [
             ("--statistic", self.statistic.is_some(), &[Overview, Scores]),
             ("--scores", self.scores, &[Head]),
             ("--contribution", self.contribution, &[Head]),
@@ -275,6 +278,7 @@ impl Args {
                 &[Head, Tokens],
             ),
             ("--receives", self.receives, &[Tokens]),
+            ("--numbers", self.numbers, &[Overview]),
             ("--probe", self.probe, &[Checks]),
             ("--check", self.check.is_some(), &[Checks]),
             ("--page", self.page.is_some(), &[Story]),
@@ -417,6 +421,7 @@ impl Args {
                 ..HeadView::default()
             },
             shows_received: self.receives,
+            shows_numbers: self.numbers,
             is_probed: self.probe,
             check: self.check,
             marked: self

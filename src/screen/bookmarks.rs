@@ -66,6 +66,7 @@ impl App {
         self.statistic_idx = look.statistic_idx().unwrap_or(self.statistic_idx);
         self.head_view.map = look.map();
         self.head_view.is_log = look.log;
+        self.overview_view.shows_numbers = look.numbers;
         match look
             .panel()
             .filter(|panel| self.panels().any(|p| p == *panel))

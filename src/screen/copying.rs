@@ -173,6 +173,10 @@ fn command(app: Scene<'_>) -> Option<String> {
             "--receives",
             app.panel == Panel::Tokens && app.tokens_view.shows_received,
         ),
+        (
+            "--numbers",
+            app.panel == Panel::Overview && app.overview_view.shows_numbers,
+        ),
     ];
     if matches!(app.panel, Panel::Overview | Panel::Compare) && !app.marks.is_empty() {
         let marked: Vec<String> = app.marks.places().iter().map(ToString::to_string).collect();

@@ -2,6 +2,7 @@
 
 mod areas;
 mod asking;
+mod atlas_keys;
 mod bookmarks;
 mod chart_text;
 mod comparing;

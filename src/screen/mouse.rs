@@ -31,7 +31,15 @@ impl App {
                 } else {
                     // A click means that the message was read.
                     (self.notice, self.written) = (None, None);
+                    let before = self.selection;
                     panels::click(self, areas.body, at);
+                    // The second of two clicks opens the head, as Enter does.
+                    if self.panel == Panel::Overview
+                        && self.selection == before
+                        && panels::overview::is_selected(self.scene(), areas.body, at)
+                    {
+                        self.go(Panel::Head);
+                    }
                 }
             }
             MouseEventKind::Drag(MouseButton::Left) if self.overlay.is_none() => {

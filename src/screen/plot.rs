@@ -45,6 +45,7 @@ impl Shown {
     pub(super) fn begin(&self, app: &mut App) {
         (app.panel, app.statistic_idx) = (self.panel, self.statistic_idx);
         (app.head_view, app.tokens_view.shows_received) = (self.head_view, self.shows_received);
+        app.overview_view.shows_numbers = self.shows_numbers;
     }
 
     /// Selects the place, once the text is tokenized.

@@ -351,6 +351,9 @@ impl App {
             Action::ToggleFirstKey => {
                 self.head_view.hides_first_key = !self.head_view.hides_first_key
             }
+            Action::ToggleNumbers => self.toggle_numbers(),
+            Action::ZoomIn if self.panel == Panel::Overview => self.zoom_into_heads(),
+            Action::ZoomOut if self.panel == Panel::Overview => self.zoom_out_of_heads(),
             Action::ZoomIn => self.zoom(1),
             Action::ZoomOut => self.zoom(-1),
             Action::ZoomFit => (self.head_view.zoom, self.head_view.is_full) = (None, false),
@@ -407,6 +410,10 @@ impl App {
     pub(super) fn step(&mut self, across: isize, down: isize) {
         let down = if self.step_filtered(down) { 0 } else { down };
         if (across, down) == (0, 0) {
+            return;
+        }
+        if let Some(head_idx) = self.head_in_next_row(down) {
+            self.selection.head_idx = head_idx;
             return;
         }
         let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));

@@ -147,7 +147,8 @@ fn what_is_selected_is_what_is_shown() {
     assert!(title.contains("pattern without first key"), "{title}");
     let title = line(
         &["--panel", "overview", "--statistic", "max_probability"],
-        2,
+        // Below the sentence on what was found.
+        3,
     );
     assert!(title.contains("max probability"), "{title}");
     let title = line(&["--panel", "tokens", "--receives", "--key", "4"], 2);

@@ -3,6 +3,7 @@
 mod align_screen;
 #[cfg(unix)]
 mod answered_keys;
+mod atlas_screens;
 mod broken_runs;
 mod changed_files;
 mod checks_screens;

@@ -124,6 +124,19 @@ fn layers_that_do_not_attend_are_passed_over() {
             }
             assert!(!screen.text().is_empty());
         }
+        let report = screen.app.scene().layer();
+        assert_eq!(
+            report.map(|layer| layer.layer_idx),
+            Some(layer_idx),
+            "{name}"
+        );
+        screen.go(Panel::Overview);
+        let text = screen.text();
+        assert!(
+            text.contains("no heads: "),
+            "{name} names what mixes tokens:\n{text}"
+        );
+        assert!(!text.contains("has not run yet"), "{name}:\n{text}");
     }
 }
 

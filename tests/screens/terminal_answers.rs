@@ -15,16 +15,21 @@ fn start(words: &[&str], variables: &[(&str, &str)], directory: &Path) -> Termin
     Terminal::start(&arguments, &variables, directory, (100, 30))
 }
 
+/// The first letter of a frame's title, which is bold: on the third row, or in the Overview on the fourth.
+fn title_cell(screen: &vt100::Screen) -> Option<&vt100::Cell> {
+    let cells = [2, 3].into_iter().filter_map(|row| screen.cell(row, 2));
+    cells.into_iter().find(|cell| cell.bold())
+}
+
 /// The colour of the first letter of a frame's title: dark and light themes have different ones.
 fn title_colour(terminal: &Terminal) -> vt100::Color {
     let found = Cell::new(vt100::Color::Default);
     let shown = terminal.until(Duration::from_secs(10), |screen| {
-        let cell = screen.cell(2, 2);
-        screen.contents().contains("3 notes") && cell.is_some_and(vt100::Cell::bold)
+        screen.contents().contains("3 notes") && title_cell(screen).is_some()
     });
     assert!(shown.is_some(), "{}", terminal.text());
     terminal.until(Duration::ZERO, |screen| {
-        let cell = screen.cell(2, 2);
+        let cell = title_cell(screen);
         found.set(cell.map_or(vt100::Color::Default, vt100::Cell::fgcolor));
         true
     });
@@ -54,10 +59,8 @@ fn a_terminal_that_answers_after_the_first_frame_is_drawn_again_in_its_colours()
     let mut terminal = start(&[], &[], directory.path());
     assert_eq!(title_colour(&terminal), DARK);
     terminal.send(b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?62;4c");
-    let is_light = |screen: &vt100::Screen| {
-        let cell = screen.cell(2, 2);
-        cell.is_some_and(|cell| cell.bold() && cell.fgcolor() == LIGHT)
-    };
+    let is_light =
+        |screen: &vt100::Screen| title_cell(screen).is_some_and(|cell| cell.fgcolor() == LIGHT);
     let shown = terminal.until(Duration::from_secs(10), is_light);
     assert!(shown.is_some(), "{}", terminal.text());
     terminal.send(b"q");

@@ -20,7 +20,7 @@ pub struct Map {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side {
     pub title: String,
-    /// One for each row or column.
+    /// One for each row or column; empty ones belong to the group of the nearest one that is not.
     pub labels: Vec<String>,
     /// Number of the first row or column and the distance between two; used where labels do not fit.
     pub first: usize,
@@ -83,6 +83,17 @@ impl Side {
     /// Returns the labels that fit if each row or column has `room`, and the height of their letters.
     fn fitting(&self, room: f64) -> (Vec<(usize, String)>, f64) {
         let n = self.labels.len();
+        let named: Vec<usize> = (0..n).filter(|idx| !self.labels[*idx].is_empty()).collect();
+        if !named.is_empty() && named.len() < n {
+            // A label for a group of rows has the room of the group.
+            let apart = named.windows(2).map(|two| two[1] - two[0]).min();
+            let room = room * apart.unwrap_or(n) as f64;
+            let every = (LEAST / (0.95 * room)).ceil().max(1.0) as usize;
+            let size = (0.95 * room * every as f64).min(SIZE);
+            let labels = named.into_iter().step_by(every);
+            let label = |idx: usize| (idx, cut(&self.labels[idx], size, WIDEST));
+            return (labels.map(label).collect(), size);
+        }
         let size = (0.95 * room).min(SIZE);
         if size >= LEAST {
             let labels = self.labels.iter().map(|label| cut(label, size, WIDEST));

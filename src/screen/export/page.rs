@@ -49,7 +49,7 @@ panel shows, and draws one frame; without a checkpoint it is that of the demo. T
 `--demo NAME` shows one of `attnscope demo` in the place of a checkpoint, and `--page N` a page of its story.
 `--panel overview|head|scores|tokens|model|checks|compare|rows|sweep`; `--layer`, `--head`, `--stack`, `--query` and `--key` select; `--statistic ID` is what
 overview and scores show first; `--scores` and `--contribution`, `--log-scale` and `--without-first-key` are the keys `s`, `L` and `z` of the Head panel, `--receives`
-is `r` of Tokens, `--probe` and `--check ID` are `p` and a selected line of Checks; `--size 160x50` is the terminal, `--colors` the page:
+is `r` of Tokens, `--numbers` is `a` of Overview, `--probe` and `--check ID` are `p` and a selected line of Checks; `--size 160x50` is the terminal, `--colors` the page:
 `dark`, `light`, or `none` for a page without colours. `--output -` writes the SVG to standard output. Nothing is written over unless
 `--force` is given.
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use attnscope_terminal::theme::Theme;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
@@ -24,18 +25,39 @@ pub struct Image {
     pub pixels: Vec<u8>,
 }
 
-impl Image {
-    /// Draws the map for an area whose cells have the given number of pixels.
-    pub fn of(map: &HeatMap<'_>, area: Rect, cell: (u16, u16)) -> Self {
+/// The palette of a colour scale: transparent, its colours, and the colour of NaN.
+pub struct Palette {
+    pub colours: Vec<[u8; 3]>,
+}
+
+impl Palette {
+    pub fn of(theme: &Theme) -> Self {
         let rgb = |colour: Color| match colour {
             Color::Rgb(r, g, b) => [r, g, b],
             _ => [0, 0, 0],
         };
+        let theme = theme.in_all_colours();
         let shares = (0..N_SHARES).map(|i| i as f32 / (N_SHARES - 1) as f32);
-        let theme = map.theme.in_all_colours();
-        let mut palette = vec![[0, 0, 0]];
-        palette.extend(shares.map(|share| rgb(theme.heat(share))));
-        palette.push(rgb(theme.heat(f32::NAN)));
+        let mut colours = vec![[0, 0, 0]];
+        colours.extend(shares.map(|share| rgb(theme.heat(share))));
+        colours.push(rgb(theme.heat(f32::NAN)));
+        Self { colours }
+    }
+
+    /// Index of a share of the scale; that of the transparent colour for none.
+    pub fn index(share: Option<f32>) -> u8 {
+        match share {
+            None => 0,
+            Some(share) if share.is_nan() => (1 + N_SHARES) as u8,
+            Some(share) => 1 + (share * (N_SHARES - 1) as f32).round() as u8,
+        }
+    }
+}
+
+impl Image {
+    /// Draws the map for an area whose cells have the given number of pixels.
+    pub fn of(map: &HeatMap<'_>, area: Rect, cell: (u16, u16)) -> Self {
+        let mut palette = Palette::of(map.theme).colours;
         palette.push(MARK);
         let (wide, high) = (usize::from(cell.0), usize::from(cell.1));
         let (width, height) = (
@@ -89,11 +111,7 @@ fn index(map: &HeatMap<'_>, level: usize, row_idx: usize, column_idx: usize) -> 
     if value == f32::NEG_INFINITY {
         return 0;
     }
-    let share = map.scale.share(value);
-    if share.is_nan() {
-        return (1 + N_SHARES) as u8;
-    }
-    1 + (share * (N_SHARES - 1) as f32).round() as u8
+    Palette::index(Some(map.scale.share(value)))
 }
 
 /// Range of a cell's frame along one side, given the cells that its pixels show; `None` if the cell is not visible.

@@ -1,10 +1,12 @@
 //! Maps as pictures, finer than terminal cells, if the terminal has a graphics protocol.
 //!
 //! The terminal's environment variables say which protocol it has, or its attributes that it shows sixels. Its window size gives the
-//! size of a cell. A frame is drawn as usual; then the cells of its map are cleared, and the picture is shown there.
+//! size of a cell. A frame is drawn as usual; then the cells of its map, or of the maps of an atlas, are cleared, and the
+//! picture is shown there.
 
 use super::state::protocol::{Graphics, Protocol};
 
+mod atlas;
 mod image;
 mod iterm;
 mod kitty;
@@ -13,6 +15,7 @@ mod sixel;
 mod tests;
 
 use std::io::{self, Stdout, Write, stdout};
+use std::sync::Arc;
 
 use image::Image;
 use ratatui::Terminal;
@@ -27,10 +30,21 @@ use super::state::panel::Panel;
 use super::view;
 
 /// A picture and its area.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 struct Placed {
     area: Rect,
-    image: Image,
+    image: Arc<Image>,
+    /// The cells that the picture fills: all of its area, or the maps of an atlas.
+    cells: Vec<Rect>,
+    /// What an atlas depends on.
+    seen: Option<atlas::Seen>,
+}
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = Arc::ptr_eq(&self.image, &other.image) || self.image == other.image;
+        self.cells == other.cells && is_same
+    }
 }
 
 /// The picture on the screen and the one of the next frame.
@@ -105,16 +119,16 @@ impl Pictures {
         };
         self.next = self.placed(app, buffer);
         if let Some(next) = &self.next {
-            for position in next.area.positions() {
+            for position in next.cells.iter().flat_map(|area| area.positions()) {
                 buffer[position] = Cell::default();
             }
         }
         let stays = match (&self.shown, &self.next) {
-            (Some(shown), Some(next)) => shown.area == next.area,
+            (Some(shown), Some(next)) => shown.cells == next.cells,
             _ => false,
         };
         if let Some(shown) = self.shown.as_ref().filter(|_| !stays) {
-            erase(protocol, shown.area, out)?;
+            erase(protocol, &shown.cells, out)?;
             self.shown = None;
         }
         Ok(())
@@ -134,7 +148,7 @@ impl Pictures {
         let (area, image) = (next.area, &next.image);
         // Transparent sixels keep the previous pixels.
         if protocol == Protocol::Sixel && self.shown.is_some() {
-            erase(protocol, area, out)?;
+            erase(protocol, &next.cells, out)?;
         }
         write!(out, "\x1b[{};{}H", area.y + 1, area.x + 1)?;
         match protocol {
@@ -149,33 +163,74 @@ impl Pictures {
 
     /// The picture of a frame; `None` if an overlay covers the map.
     fn placed(&self, app: &App, buffer: &Buffer) -> Option<Placed> {
-        if app.panel != Panel::Head || !app.theme.has_colour() {
+        if !app.theme.has_colour() {
             return None;
         }
+        match app.panel {
+            Panel::Head => self.of_head(app, buffer),
+            Panel::Overview => self.of_atlas(app, buffer),
+            _ => None,
+        }
+    }
+
+    fn of_head(&self, app: &App, buffer: &Buffer) -> Option<Placed> {
         let body = areas(app.size).body;
         head::with_heat_map(app.scene(), body, |area, map| {
             let area = area.intersection(*buffer.area());
-            // Keep the last row free: a picture that ends there would scroll the screen.
-            let fits = area.width > 0 && area.height > 0 && area.bottom() < buffer.area().bottom();
-            let is_bare = |cell: &Cell| matches!(cell.symbol(), " " | "▀" | "▄");
-            let is_map = fits && area.positions().all(|position| is_bare(&buffer[position]));
-            is_map.then(|| Placed {
+            is_bare(area, buffer).then(|| Placed {
                 area,
-                image: Image::of(&map, area, self.cell),
+                image: Arc::new(Image::of(&map, area, self.cell)),
+                cells: vec![area],
+                seen: None,
             })
         })?
     }
+
+    /// All maps of an atlas as one picture. Only kitty's protocol puts a picture below letters.
+    fn of_atlas(&self, app: &App, buffer: &Buffer) -> Option<Placed> {
+        if self.protocol != Some(Protocol::Kitty) {
+            return None;
+        }
+        let scene = app.scene();
+        let seen = atlas::Seen::of(scene, self.cell);
+        let cells = seen.maps(scene);
+        let area = cells.iter().copied().reduce(Rect::union)?;
+        if !cells.iter().all(|map| is_bare(*map, buffer)) {
+            return None;
+        }
+        let shown = self.shown.as_ref();
+        let same = shown.filter(|shown| shown.seen.as_ref() == Some(&seen));
+        let image = match same {
+            Some(shown) => Arc::clone(&shown.image),
+            None => seen.image(scene, area),
+        };
+        Some(Placed {
+            area,
+            image,
+            cells,
+            seen: Some(seen),
+        })
+    }
+}
+
+/// Whether nothing but a map is drawn in an area. The last row stays free: a picture that ends there would scroll the screen.
+fn is_bare(area: Rect, buffer: &Buffer) -> bool {
+    let fits = area.width > 0 && area.height > 0 && area.bottom() < buffer.area().bottom();
+    let is_map = |cell: &Cell| matches!(cell.symbol(), " " | "▀" | "▄");
+    fits && area.positions().all(|position| is_map(&buffer[position]))
 }
 
 /// Erases a picture, leaving the blank cells that the next frame expects.
-fn erase(protocol: Protocol, area: Rect, out: &mut impl Write) -> io::Result<()> {
+fn erase(protocol: Protocol, cells: &[Rect], out: &mut impl Write) -> io::Result<()> {
     if protocol == Protocol::Kitty {
         kitty::delete(out)?;
     }
-    let blank = " ".repeat(area.width as usize);
     write!(out, "\x1b[0m")?;
-    for row in area.y..area.bottom() {
-        write!(out, "\x1b[{};{}H{blank}", row + 1, area.x + 1)?;
+    for area in cells {
+        let blank = " ".repeat(area.width as usize);
+        for row in area.y..area.bottom() {
+            write!(out, "\x1b[{};{}H{blank}", row + 1, area.x + 1)?;
+        }
     }
     out.flush()
 }

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Severity;
 use attnscope_checks::stats::HeadType;
 use attnscope_spec::{Place, Stack};
-use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
@@ -14,14 +12,14 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::checks::{mark, style_of};
+use super::grid_scale::{colours, grid_theme, title, undefined_in};
 use super::head_value::{value, why_undefined};
 use super::marked::marked;
 use super::statistic_figure::UNDEFINED;
-use crate::figure::{bar, colour_range, cut, figure, figure_within, share, wrapped};
+use crate::figure::{bar, cut, figure, figure_within, share, wrapped};
 use crate::state::app::App;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
-use crate::state::statistics::n_statistics;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
 
@@ -29,6 +27,9 @@ use crate::widgets::legend::legend;
 const LABEL: usize = 5;
 
 const BAR: usize = 8;
+
+/// Columns of a head, the widest that fits: with a number from 6 on, as a colour alone at 1.
+const CELL_WIDTHS: [usize; 7] = [12, 9, 7, 6, 3, 2, 1];
 
 /// Columns of a layer's value.
 const VALUE: usize = 8;
@@ -42,6 +43,11 @@ const AROUND_COMPACT: usize = 3;
 /// Number of rows that the grid needs when a layer takes `pitch` of them.
 pub fn height(n_layers: usize, pitch: usize) -> usize {
     AROUND + n_layers * pitch
+}
+
+/// Columns that the grid needs to show each head in at least one.
+pub fn least_width(n_heads: usize) -> u16 {
+    (2 + LABEL + n_heads + VALUE) as u16
 }
 
 /// Layout of a grid of heads in its box.
@@ -65,14 +71,18 @@ impl Grid {
             width: area.width.saturating_sub(2),
             height: area.height.saturating_sub(2),
         };
-        let bar_width = if inside.width >= 50 { BAR } else { 0 };
-        let room = (inside.width as usize).saturating_sub(LABEL + VALUE + bar_width);
         let n_heads = app.n_heads_of(grid);
+        let room =
+            |bar_width: usize| (inside.width as usize).saturating_sub(LABEL + VALUE + bar_width);
+        // A bar gives its room to heads that would not be shown.
+        let has_bar = inside.width >= 50 && n_heads <= room(BAR);
+        let bar_width = if has_bar { BAR } else { 0 };
+        let room = room(bar_width);
         let n_layers = app.n_layers_of(grid);
-        let cell_width = [12, 9, 7, 6, 3, 2]
+        let cell_width = CELL_WIDTHS
             .into_iter()
             .find(|width| width * n_heads <= room)
-            .unwrap_or(2);
+            .unwrap_or(1);
         let is_cramped = (area.height as usize) < height(n_layers, pitch);
         let is_compact = is_cramped && (app.grids().len() > 1 || app.panel.compares());
         let around_rows = if is_compact { AROUND_COMPACT } else { AROUND };
@@ -107,24 +117,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
     let theme = &app.theme;
     let statistic = app.statistic();
     let grid = Grid::of(app, area, pitch, grid);
-    framed(frame, area, app, title(app, &grid));
+    let of = (app.n_layers_of(grid.grid), app.n_heads_of(grid.grid));
+    let shown = (grid.layers.clone(), grid.heads.clone());
+    let title = title(app, grid.grid, grid.inside.width, shown, of);
+    framed(frame, area, app, title);
     let Some(run) = app.run() else {
         return waiting(frame, grid.inside, app);
     };
-    let shown = app.layers_of(grid.grid).len();
-    let values = (0..shown).flat_map(|layer_idx| values(app, grid.grid, layer_idx));
-    let range = if app.shows_distance() {
-        let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
-        (0.0, if most > 0.0 { most } else { 1.0 })
-    } else if app.grid_differs() {
-        let finite = values.filter(|value| value.is_finite());
-        let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
-        let most = if most > 0.0 { most } else { 1.0 };
-        (-most, most)
-    } else {
-        colour_range(statistic, values)
-    };
-
+    let range = colours(app, grid.grid);
     let mut lines = vec![head_numbers(
         &grid,
         statistic.is_per_head() || app.shows_distance(),
@@ -148,61 +148,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
     }
     if !grid.is_compact {
         draw_legend(frame, app, &grid, range);
-    }
-}
-
-/// What the grid shows, and which part of it if not all fits.
-fn title(app: Scene<'_>, grid: &Grid) -> String {
-    let part = |what: &str, shown: &Range<usize>, n: usize| {
-        if shown.is_empty() && n > 0 {
-            format!(" · no room for {n} {what}")
-        } else if shown.len() < n {
-            format!(" · {what} {}–{} of {n}", shown.start, shown.end - 1)
-        } else {
-            String::new()
-        }
-    };
-    let label = grid.grid.label();
-    let label = label.map_or(String::new(), |label| format!("{label} · "));
-    let kind = app.shown_type.map_or(String::new(), |kind| {
-        let types = app.head_types();
-        let n = types
-            .iter()
-            .find(|(found, _)| *found == kind)
-            .map_or(0, |(_, n)| *n);
-        format!(" · {}", counted(n, &format!("{} head", kind.title())))
-    });
-    let change = if app.grid_differs() { "change of " } else { "" };
-    let shown = if app.shows_distance() {
-        "distance of patterns".to_owned()
-    } else {
-        let (nth, n) = (app.statistic_idx + 1, n_statistics());
-        let title = format!("{change}{}", app.statistic().title);
-        let count = format!(" · {nth} of {n}");
-        // Drop the count if there is no room for both.
-        let room = (grid.inside.width as usize).saturating_sub(2 + label.chars().count());
-        if title.chars().count() + count.len() <= room {
-            title + &count
-        } else {
-            title
-        }
-    };
-    format!(
-        " {label}{shown}{}{}{kind} ",
-        part("layers", &grid.layers, app.n_layers_of(grid.grid)),
-        part("heads", &grid.heads, app.n_heads_of(grid.grid)),
-    )
-}
-
-/// Values of a layer's cells: its heads, or the layer itself if the statistic is per layer.
-fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
-    if app.statistic().is_per_head() || app.shows_distance() {
-        let heads = 0..app.n_heads_of(grid);
-        heads
-            .map(|head_idx| value(app, grid, layer_idx, Some(head_idx)))
-            .collect()
-    } else {
-        vec![value(app, grid, layer_idx, None)]
     }
 }
 
@@ -235,7 +180,7 @@ fn layer_line(
             Span::styled(label, label_style),
         ];
     }
-    let Some(layer) = app.layers_of(grid.grid).get(layer_idx) else {
+    let Some(layer) = app.layer_of(grid.grid, layer_idx) else {
         let waiting = "·".repeat(grid.heads.len() * grid.cell_width);
         spans.push(Span::styled(waiting, theme.dim()));
         return Line::from(spans);
@@ -253,8 +198,7 @@ fn layer_line(
                     .worst_at(grid.grid, layer_idx, Some(head_idx))
                     .filter(|_| is_middle),
                 kind: kind.filter(|_| is_middle),
-                is_dimmed: app.shown_type.is_some() && app.shown_type != kind
-                    || app.leaves_out(place),
+                is_dimmed: app.is_left_out(place, kind),
                 is_undefined: why_undefined(app, grid.grid, layer_idx, Some(head_idx)).is_some(),
             };
             let cell = cell(app, grid.cell_width, share(value, range), number, &marks);
@@ -285,7 +229,11 @@ fn head_numbers(grid: &Grid, is_per_head: bool) -> Line<'static> {
     let at = LABEL + grid.cell_width * grid.heads.len();
     if is_per_head {
         // Narrow cells only have room for a number every few heads.
-        let every = if grid.cell_width >= 3 { 1 } else { 5 };
+        let every = match grid.cell_width {
+            3.. => 1,
+            2 => 5,
+            _ => 8,
+        };
         let room = grid.cell_width * every;
         for head_idx in grid.heads.clone().filter(|idx| idx % every == 0) {
             let start = LABEL + (head_idx - grid.heads.start) * grid.cell_width;
@@ -311,15 +259,6 @@ struct Marks {
     is_dimmed: bool,
     /// The value is not defined here, which is no fault.
     is_undefined: bool,
-}
-
-/// The theme for values, or for changes.
-fn grid_theme(app: Scene<'_>) -> Theme {
-    if app.grid_differs() {
-        app.theme.diverging()
-    } else {
-        app.theme.clone()
-    }
 }
 
 /// Draws one row of a head's cell: its colour, its value if it fits, the worst finding before it, the head type after it, and
@@ -367,6 +306,16 @@ fn cell(
             };
             vec![open, Span::styled(text, filled), close]
         }
+        1 => {
+            // There is no room beside the colour: a mark stands on it.
+            let text = match (marks.is_selected, marks.worst) {
+                (true, _) => "◆".to_owned(),
+                (false, Some(worst)) => mark(worst).to_owned(),
+                (false, None) if marks.is_undefined => UNDEFINED.to_owned(),
+                (false, None) => glyph.to_string(),
+            };
+            vec![Span::styled(text, filled)]
+        }
         _ => {
             let mut text = glyph.to_string().repeat(width - 1);
             if marks.is_undefined && number.is_some() {
@@ -411,7 +360,8 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     let high = format!("{}{unit}", figure(range.1, 0));
     let is_wide = grid.inside.width >= 50;
     let n_swatches = if is_wide { 16 } else { 6 };
-    let undefined = undefined_in(app, grid);
+    let shown = (grid.layers.clone(), grid.heads.clone());
+    let undefined = undefined_in(app, grid.grid, shown);
     let mut line = match undefined {
         // No value is defined here, so a colour scale would mean nothing.
         Some((_, true)) => Line::default(),
@@ -460,23 +410,6 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
         let text = Line::styled(format!(" {text}"), app.theme.dim());
         frame.render_widget(text, from_bottom(grid, n_below - nth));
     }
-}
-
-/// Why some shown heads have no value, and whether that applies to all of them.
-fn undefined_in(app: Scene<'_>, grid: &Grid) -> Option<(&'static str, bool)> {
-    let is_per_head = app.statistic().is_per_head() || app.shows_distance();
-    let shown = grid
-        .layers
-        .clone()
-        .filter(|idx| *idx < app.layers_of(grid.grid).len());
-    let places = shown.flat_map(|layer_idx| {
-        let heads = grid.heads.clone().filter(move |_| is_per_head);
-        heads.map(move |head_idx| (layer_idx, head_idx))
-    });
-    let reasons = places.map(|(layer, head)| why_undefined(app, grid.grid, layer, Some(head)));
-    let reasons: Vec<Option<&'static str>> = reasons.collect();
-    let first = reasons.iter().flatten().next()?;
-    Some((first, reasons.iter().all(Option::is_some)))
 }
 
 /// The layer under the pointer, and the head if it is over one.

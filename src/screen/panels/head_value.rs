@@ -19,7 +19,7 @@ pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usi
             moved(before, of(app, Shows::B, after, head_idx))
         });
     }
-    let layer = app.layers_of(grid).get(layer_idx);
+    let layer = app.layer_of(grid, layer_idx);
     let side = app.shown_side();
     layer.map_or(f64::NAN, |layer| of(app, side, layer, head_idx))
 }
@@ -54,7 +54,7 @@ pub fn why_undefined(
             .all(|(layer, _)| why(layer).is_some())
             .then_some(first);
     }
-    why(app.layers_of(grid).get(layer_idx)?)
+    why(app.layer_of(grid, layer_idx)?)
 }
 
 /// The chosen statistic from a set of values; NaN for a statistic of tokens.

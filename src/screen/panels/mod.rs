@@ -1,5 +1,8 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
+pub mod atlas;
+pub mod atlas_layout;
+mod atlas_legend;
 pub mod cell;
 pub mod checks;
 pub mod checks_counts;
@@ -8,6 +11,7 @@ pub mod compare;
 mod compare_differs;
 pub mod effect;
 pub mod head;
+mod grid_scale;
 mod head_grid;
 mod head_row;
 pub mod head_value;
@@ -19,12 +23,14 @@ pub mod marked;
 pub mod model;
 mod model_change;
 pub mod overview;
+mod overview_layout;
 pub mod ranking;
 pub mod rows;
 pub mod scores;
 mod scores_change;
 mod statistic_figure;
 pub mod story;
+mod summary_line;
 pub mod sweep;
 pub mod tokens;
 mod tokens_change;

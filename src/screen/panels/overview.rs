@@ -1,5 +1,6 @@
-//! Layers × heads by one statistic; next to them the selected head's pooled map and key figures.
+//! Every head as a map or as a number; next to them the selected head's pooled map and key figures.
 
+use attnscope_checkpoint::counted::counted;
 use attnscope_checks::stats::{HeadReport, LayerReport, Stat};
 use attnscope_compute::attention::Pooled;
 use attnscope_run::Pyramid;
@@ -10,95 +11,44 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::head::covered;
+use super::overview_layout::{Heads, parts};
 use super::statistic_figure::statistic_figure;
-use super::{head_grid, ranking};
-use crate::figure::{cut, figure, fit};
+use super::summary_line::summary_line;
+use super::{atlas, atlas_layout, head_grid, ranking};
+use crate::areas::areas;
+use crate::figure::{cut, figure, fit, wrapped};
 use crate::state::app::App;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
+use crate::state::views::Axis;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 use crate::widgets::legend::legend;
+use crate::widgets::thumbnail::Unseen;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
-
-/// Minimum rows of the ranking.
-const RANKING: usize = 8;
-
-/// Layout of the panel.
-struct Parts {
-    grids: Vec<(Stack, Rect)>,
-    /// Rows from one layer of a grid to the next.
-    pitch: usize,
-    /// If the grids leave room.
-    ranking: Option<Rect>,
-    map: Rect,
-    figures: Rect,
-}
-
-fn parts(app: Scene<'_>, area: Rect) -> Parts {
-    let left_share = if area.width < 100 { 55 } else { 52 };
-    let [left, side] =
-        Layout::horizontal([Constraint::Percentage(left_share), Constraint::Min(0)]).areas(area);
-    let n_figures = if area.height >= 42 { 12 } else { 9 };
-    let [map, figures] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(n_figures)]).areas(side);
-    let grids = app.grids();
-    let heights = |pitch: usize| -> Vec<usize> {
-        let n_layers = |grid: &Stack| app.n_layers_of(*grid).max(1);
-        grids
-            .iter()
-            .map(|grid| head_grid::height(n_layers(grid), pitch))
-            .collect()
-    };
-    // Use the tallest cells that leave room for the ranking, else the lowest.
-    let room = left.height as usize;
-    let fits = |pitch: usize| heights(pitch).iter().sum::<usize>() + RANKING <= room;
-    let pitch = [4, 3, 2]
-        .into_iter()
-        .find(|pitch| fits(*pitch))
-        .unwrap_or(1);
-    let mut rows: Vec<Constraint> = if fits(pitch) || grids.len() == 1 {
-        let lengths = heights(pitch).into_iter();
-        lengths.map(|n| Constraint::Length(n as u16)).collect()
-    } else {
-        vec![Constraint::Fill(1); grids.len()]
-    };
-    if fits(pitch) {
-        rows.push(Constraint::Min(0));
-    } else if grids.len() == 1 {
-        rows = vec![Constraint::Min(0)];
-    }
-    let areas = Layout::vertical(rows).split(left);
-    let mut parts = Parts {
-        ranking: fits(pitch).then(|| areas[grids.len()]),
-        grids: grids.into_iter().zip(areas.iter().copied()).collect(),
-        pitch,
-        map,
-        figures,
-    };
-    let mut panes: Vec<&mut Rect> = parts.grids.iter_mut().map(|(_, area)| area).collect();
-    panes.extend(&mut parts.ranking);
-    panes.extend([&mut parts.map, &mut parts.figures]);
-    app.arrange(area, &mut panes);
-    parts
-}
 
 /// The boxes of the panel.
 pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
-    let parts = parts(app, area);
-    let mut panes: Vec<Rect> = parts.grids.iter().map(|(_, area)| *area).collect();
-    panes.extend(parts.ranking);
-    panes.extend([parts.map, parts.figures]);
-    panes
+    let mut parts = parts(app, area);
+    parts.panes().into_iter().map(|pane| *pane).collect()
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
-    for (grid, area) in parts.grids.iter().filter(|(_, area)| !area.is_empty()) {
-        head_grid::draw(frame, *area, app, parts.pitch, *grid);
+    frame.render_widget(summary_line(app, parts.summary.width), parts.summary);
+    // A pane that fills the panel leaves the others nothing.
+    let shown = |area: Option<Rect>| area.filter(|area| !area.is_empty());
+    for (area, grid, heads) in parts.grids.iter().filter(|(area, _, _)| !area.is_empty()) {
+        match heads {
+            Heads::Atlas(layout) => atlas::draw(frame, *area, app, layout),
+            Heads::Numbers(pitch) => head_grid::draw(frame, *area, app, *pitch, *grid),
+        }
     }
-    if let Some(area) = parts.ranking.filter(|area| !area.is_empty()) {
+    if let Some(area) = shown(parts.ranking) {
         ranking::draw(frame, area, app);
+    }
+    if let Some(area) = shown(parts.text) {
+        draw_text(frame, area, app);
     }
     // Until both heads are there, the map shows one side, which the title names.
     let change = app.shown_difference().filter(|_| app.shows_difference());
@@ -111,26 +61,60 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Some(_) => selection_title(app, &format!(" · change of {what}")),
         None => selection_title(app, &format!(" · pattern{side}")),
     };
-    match app
+    let head = app
         .layer()
-        .and_then(|layer| Some((layer, layer.heads.get(app.selection.head_idx)?)))
-    {
-        Some((layer, head)) => {
-            match change {
-                _ if parts.map.is_empty() => {}
-                Some(change) => draw_change(frame, parts.map, app, change, &title),
-                None => draw_map(frame, parts.map, app, &head.summary.pooled, &title),
-            }
-            if !parts.figures.is_empty() {
-                draw_figures(frame, parts.figures, app, (layer, head));
-            }
-        }
-        None => {
-            let inside = framed(frame, parts.map, app, title);
+        .and_then(|layer| Some((layer, layer.heads.get(app.selection.head_idx)?)));
+    match (head, shown(parts.map)) {
+        (_, None) => {}
+        (Some((_, head)), Some(area)) => match change {
+            Some(change) => draw_change(frame, area, app, change, &title),
+            None => draw_map(frame, area, app, &seen(app, head), &title),
+        },
+        (None, Some(area)) => {
+            let inside = framed(frame, area, app, title);
             waiting(frame, inside, app);
-            framed(frame, parts.figures, app, " key figures ");
         }
     }
+    match (head, shown(parts.figures)) {
+        (_, None) => {}
+        (Some(head), Some(area)) => draw_figures(frame, area, app, head),
+        (None, Some(area)) => {
+            framed(frame, area, app, " key figures ");
+        }
+    }
+}
+
+/// Draws the beginning of the text that ran.
+fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let n = app.n_along(Axis::Query);
+    let inside = framed(
+        frame,
+        area,
+        app,
+        format!(" text · {} ", counted(n, "token")),
+    );
+    let mut words = String::new();
+    let room = usize::from(inside.width) * usize::from(inside.height);
+    for idx in 0..n {
+        if words.chars().count() > room {
+            break;
+        }
+        words.push_str(&app.token(Axis::Query, idx));
+        words.push(' ');
+    }
+    let width = usize::from(inside.width).saturating_sub(2).max(1);
+    let lines = wrapped(&words, width).into_iter();
+    let lines = lines.map(|line| Line::raw(format!(" {}", cut(&line, width))));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+}
+
+/// The selected head's map, with cells marked that no query sees.
+fn seen(app: Scene<'_>, head: &HeadReport) -> Pooled {
+    let mut map = head.summary.pooled.clone();
+    if let Some(layer) = app.layer() {
+        Unseen::of(&head.summary, layer.spec.mask).mark(&mut map);
+    }
+    map
 }
 
 fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, title: &str) {
@@ -248,6 +232,11 @@ pub fn figures(app: Scene<'_>) -> impl Iterator<Item = Stat> + use<> {
     figures.collect::<Vec<_>>().into_iter()
 }
 
+/// Columns of figures: two if both labels fit.
+pub fn n_columns(width: u16) -> u16 {
+    if width >= 48 { 2 } else { 1 }
+}
+
 fn draw_figures(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -261,8 +250,7 @@ fn draw_figures(
         format!("· {} ", second.way.label(Shows::B))
     });
     let inside = framed(frame, area, app, format!(" key figures {kind}{side}"));
-    // Use two columns if both labels fit.
-    let n_columns = if inside.width >= 48 { 2 } else { 1 };
+    let n_columns = usize::from(n_columns(inside.width));
     let width = inside.width as usize / n_columns;
     let one = |stat: &Stat| -> Vec<Span<'static>> {
         let name_width = width.saturating_sub(9);
@@ -286,16 +274,58 @@ fn draw_figures(
 pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
     let parts = parts(app, area);
     let mut grids = parts.grids.iter();
-    grids.find_map(|(grid, area)| head_grid::place_at(app, *area, parts.pitch, *grid, at))
+    grids.find_map(|(area, grid, heads)| match heads {
+        Heads::Atlas(layout) => layout.place_at(at),
+        Heads::Numbers(pitch) => head_grid::place_at(app, *area, *pitch, *grid, at),
+    })
+}
+
+/// Whether the pointer is over the map of the selected head.
+pub fn is_selected(app: Scene<'_>, area: Rect, at: (u16, u16)) -> bool {
+    let place = head_at(app, area, at).filter(|_| app.overview_view.shows_maps());
+    place == Some(app.selection.head())
+}
+
+/// Number of heads side by side in the atlas of the selected grid, if the heads of a layer stand in several rows.
+pub fn heads_across(app: Scene<'_>, area: Rect) -> Option<usize> {
+    let parts = parts(app, area);
+    parts.grids.iter().find_map(|(_, grid, heads)| match heads {
+        Heads::Atlas(layout) if *grid == app.selection.stack && layout.is_wrapped => {
+            layout.rows.first().map(|row| row.heads.len())
+        }
+        _ => None,
+    })
+}
+
+/// The atlases on the screen; none if heads are shown as numbers.
+pub fn layouts(app: Scene<'_>) -> Vec<atlas_layout::Layout> {
+    let parts = parts(app, areas(app.size).body);
+    let layouts = parts
+        .grids
+        .into_iter()
+        .filter_map(|(_, _, heads)| match heads {
+            Heads::Atlas(layout) => Some(layout),
+            Heads::Numbers(_) => None,
+        });
+    layouts.collect()
+}
+
+/// The pixels of every map on the screen; none if heads are shown as numbers.
+pub fn pixels(app: Scene<'_>) -> Vec<atlas::Pixel> {
+    let layouts = layouts(app).into_iter();
+    layouts
+        .flat_map(|layout| atlas::pixels(app, &layout))
+        .collect()
 }
 
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
-    let parts = parts(app.scene(), area);
-    for (grid, area) in &parts.grids {
-        head_grid::click(app, *area, parts.pitch, *grid, at);
+    if let Some(place) = head_at(app.scene(), area, at) {
+        app.select_grid(place.grid());
+        app.selection.layer_idx = place.layer_idx.unwrap_or(0);
+        app.selection.head_idx = place.head_idx.unwrap_or(app.selection.head_idx);
     }
-    if let Some(area) = parts.ranking {
+    if let Some(area) = parts(app.scene(), area).ranking {
         ranking::click(app, area, at);
     }
 }

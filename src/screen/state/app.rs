@@ -36,7 +36,7 @@ use super::story_view::StoryView;
 use super::supposed::Situation;
 use super::sweep_view::SweepView;
 use super::trail::Trail;
-use super::views::{ChecksView, CompareView, HeadView, ModelView, TokensView};
+use super::views::{ChecksView, CompareView, HeadView, ModelView, OverviewView, TokensView};
 use super::writing_view::WritingView;
 
 /// An overlay in front of the panels, which gets the keys.
@@ -114,6 +114,7 @@ pub struct App {
     /// Stage of a submitted prompt whose run has not started.
     pub preparing: Option<Preparing>,
     pub statistic_idx: usize,
+    pub overview_view: OverviewView,
     pub head_view: HeadView,
     pub tokens_view: TokensView,
     pub model_view: ModelView,
@@ -180,6 +181,7 @@ impl App {
             device: Device::default(),
             preparing: Some(Preparing::Text),
             statistic_idx: 0,
+            overview_view: OverviewView::default(),
             head_view: HeadView::default(),
             tokens_view: TokensView::default(),
             model_view: ModelView::default(),
@@ -227,6 +229,7 @@ impl App {
             statistic: statistic(self.statistic_idx).id.to_owned(),
             map: self.head_view.map.name().to_owned(),
             log: self.head_view.is_log,
+            numbers: self.overview_view.shows_numbers,
         }
     }
 

@@ -27,6 +27,9 @@ pub struct Look {
     pub map: String,
     #[serde(default)]
     pub log: bool,
+    /// Whether the Overview shows numbers instead of maps.
+    #[serde(default)]
+    pub numbers: bool,
 }
 
 impl Look {
@@ -61,6 +64,7 @@ impl Look {
             key_idx: Some(self.key),
             statistic_idx: self.statistic_idx().unwrap_or(0),
             head_view: self.head_view(),
+            shows_numbers: self.numbers,
             ..Shown::of(self.panel().unwrap_or(Panel::Overview))
         }
     }

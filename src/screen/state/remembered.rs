@@ -256,6 +256,7 @@ mod tests {
             statistic: "entropy".to_owned(),
             map: "scores".to_owned(),
             log: false,
+            numbers: true,
         };
         let growth = Growth {
             columns: 8,

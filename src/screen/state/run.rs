@@ -125,7 +125,10 @@ impl Run {
     /// A layer's report, once it has arrived.
     pub fn layer(&self, grid: Stack, layer_idx: usize) -> Option<&LayerReport> {
         let layers = self.layers.get(&grid)?;
-        layers.get(layer_idx).map(Arc::as_ref)
+        let is_it = |layer: &&Arc<LayerReport>| layer.layer_idx == layer_idx;
+        // Layers without attention have no report, so later ones are not at their number.
+        let found = layers.get(layer_idx).filter(is_it);
+        found.or_else(|| layers.iter().find(is_it)).map(Arc::as_ref)
     }
 
     /// The text of a token of the vocabulary, if the run predicts it.

@@ -190,6 +190,11 @@ impl<'a> Scene<'a> {
         layers.map_or(&[], Vec::as_slice)
     }
 
+    /// A layer's report in the run shown, once it has arrived.
+    pub fn layer_of(self, grid: Stack, layer_idx: usize) -> Option<&'a LayerReport> {
+        self.run()?.layer(grid, layer_idx)
+    }
+
     /// The selected layer's report, once it has arrived.
     pub fn layer(self) -> Option<&'a LayerReport> {
         let at = self.selection;
@@ -278,6 +283,11 @@ impl<'a> Scene<'a> {
     /// Whether a head has the shown type, or all types are shown.
     pub fn is_of_shown_type(self, head: &HeadReport) -> bool {
         self.shown_type.is_none() || head.kind == self.shown_type
+    }
+
+    /// Whether a head is left out: of another type than the shown one, or not kept by the filter.
+    pub fn is_left_out(self, place: Place, kind: Option<HeadType>) -> bool {
+        self.shown_type.is_some() && kind != self.shown_type || self.leaves_out(place)
     }
 
     /// The worst finding of a head, or of a whole layer if no head is given; ignores notes.

@@ -20,6 +20,8 @@ pub struct Shown {
     pub head_view: HeadView,
     /// Shade tokens by the attention that the selected key receives.
     pub shows_received: bool,
+    /// Show numbers instead of maps in the Overview.
+    pub shows_numbers: bool,
     /// Probe the model (run it on changed prompts).
     pub is_probed: bool,
     /// The check whose line is selected.
@@ -41,6 +43,7 @@ impl Shown {
             statistic_idx: 0,
             head_view: HeadView::default(),
             shows_received: false,
+            shows_numbers: false,
             is_probed: false,
             check: None,
             marked: Vec::new(),

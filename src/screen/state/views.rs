@@ -57,3 +57,19 @@ pub struct CompareView {
     /// Whether to show the marked heads side by side instead of A and B.
     pub shows_marked: bool,
 }
+
+/// What the Overview panel shows of each head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OverviewView {
+    /// Numbers of the chosen statistic instead of maps.
+    pub shows_numbers: bool,
+    /// Only the heads of the selected layer, as large maps.
+    pub is_of_layer: bool,
+}
+
+impl OverviewView {
+    /// Whether heads are shown as maps.
+    pub fn shows_maps(self) -> bool {
+        !self.shows_numbers
+    }
+}

@@ -106,7 +106,7 @@ pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                 };
                 format!("layer {layer_idx} did not run: {reason}. Press {again}.")
             }
-            _ if app.layers_of(app.selection.stack).len() <= layer_idx => {
+            _ if app.layer().is_none() => {
                 format!("layer {layer_idx} has not run yet …")
             }
             _ if run.failure_of(app.wanted_head()).is_some() => format!(

@@ -245,37 +245,39 @@ impl Widget for HeatMap<'_> {
                 let values = [y, y + 1].map(|y| self.value(level, x, y));
                 // Masked cells have no value and keep the background.
                 let shares = values.map(|value| self.seen(value));
-                self.draw_data(&mut buffer[(area.x + col, area.y + row)], shares);
+                draw_pixels(self.theme, &mut buffer[(area.x + col, area.y + row)], shares);
             }
         }
         self.draw_crosshair(area, buffer);
     }
 }
 
-impl HeatMap<'_> {
-    fn draw_data(&self, cell: &mut Cell, shares: [Option<f32>; 2]) {
-        if !self.theme.has_colour() {
-            let largest = |a: f32, b: f32| if a >= b || a.is_nan() { a } else { b };
-            if let Some(share) = shares.into_iter().flatten().reduce(largest) {
-                cell.set_char(self.theme.glyph(share));
-            }
-            return;
+/// Draws the upper and the lower pixel of a terminal cell: two colours, or one glyph if there is no colour. A pixel without a
+/// share keeps the background.
+pub fn draw_pixels(theme: &Theme, cell: &mut Cell, shares: [Option<f32>; 2]) {
+    if !theme.has_colour() {
+        let largest = |a: f32, b: f32| if a >= b || a.is_nan() { a } else { b };
+        if let Some(share) = shares.into_iter().flatten().reduce(largest) {
+            cell.set_char(theme.glyph(share));
         }
-        match shares.map(|share| share.map(|share| self.theme.heat(share))) {
-            [None, None] => {}
-            [Some(upper), None] => {
-                cell.set_char('▀').set_style(Style::new().fg(upper));
-            }
-            [None, Some(lower)] => {
-                cell.set_char('▄').set_style(Style::new().fg(lower));
-            }
-            [Some(upper), Some(lower)] => {
-                cell.set_char('▀')
-                    .set_style(Style::new().fg(upper).bg(lower));
-            }
+        return;
+    }
+    match shares.map(|share| share.map(|share| theme.heat(share))) {
+        [None, None] => {}
+        [Some(upper), None] => {
+            cell.set_char('▀').set_style(Style::new().fg(upper));
+        }
+        [None, Some(lower)] => {
+            cell.set_char('▄').set_style(Style::new().fg(lower));
+        }
+        [Some(upper), Some(lower)] => {
+            cell.set_char('▀')
+                .set_style(Style::new().fg(upper).bg(lower));
         }
     }
+}
 
+impl HeatMap<'_> {
     /// The colour share of a value; `None` if it is masked.
     fn seen(&self, value: Option<f32>) -> Option<f32> {
         let seen = value.filter(|value| *value != f32::NEG_INFINITY);

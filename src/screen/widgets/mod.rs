@@ -10,5 +10,6 @@ pub mod margins;
 pub mod overlay;
 pub mod palette;
 pub mod text_field;
+pub mod thumbnail;
 pub mod whole_map;
 pub mod writing;

@@ -6,7 +6,7 @@ use attnscope_report::table::{Table, TableRow};
 
 use super::{Figure, PanelData, selected_head};
 use crate::panels::head_value::why_undefined;
-use crate::panels::overview::figures;
+use crate::panels::overview::{self, figures};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 
@@ -23,22 +23,26 @@ pub static DATA: PanelData = PanelData {
             "cell",
             "a cell of the selected head's map, at most 64 × 64: the largest probability of its tile",
         ),
+        (
+            "pixel",
+            "a pixel of a head's map in the atlas, as large as on the screen: the largest probability of the queries and keys it covers; masked ones are left out",
+        ),
     ],
     columns: Row::COLUMNS,
     table: |app| Table::of(rows(app)),
 };
 
 placed_row! {
-    statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md); `probability` for cells";
+    statistic: &'static str, "", "the statistic by its id, see [statistics.md](statistics.md); `probability` for cells and pixels";
     unit: &'static str, "", "of the value; empty for pure numbers";
     value: Option<Figure>, "as `unit` says", "the value";
     gathered: &'static str, "", "how a layer's value comes from its heads': `mean`, `max`, `min`; `layer` where it is the layer's own";
     kind as "type": &'static str, "", "what kind of place the head looks at, where one fits";
     finding: &'static str, "", "the worst severity that checks found at the place: `warning` or `error`";
-    query: Option<usize>, "position", "first query of a cell";
-    query_last: Option<usize>, "position", "last query of a cell";
-    key: Option<usize>, "position", "first key of a cell";
-    key_last: Option<usize>, "position", "last key of a cell";
+    query: Option<usize>, "position", "first query of a cell or a pixel";
+    query_last: Option<usize>, "position", "last query of a cell or a pixel";
+    key: Option<usize>, "position", "first key of a cell or a pixel";
+    key_last: Option<usize>, "position", "last key of a cell or a pixel";
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
@@ -56,6 +60,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         rows.extend(figures(app).map(|stat| figure(app, selected, stat)));
         rows.extend(cells(app, selected));
     }
+    rows.extend(pixels(app));
     rows
 }
 
@@ -127,6 +132,20 @@ fn figure(app: Scene<'_>, head: &HeadReport, stat: Stat) -> Row {
         value: head.stats.measured(stat.idx()).map(Figure::from),
         ..Row::at(selected_head(app))
     }
+}
+
+fn pixels(app: Scene<'_>) -> impl Iterator<Item = Row> {
+    let pixels = overview::pixels(app).into_iter();
+    pixels.map(|pixel| Row {
+        part: "pixel",
+        statistic: "probability",
+        value: Some(pixel.value.into()),
+        query: Some(pixel.queries.0),
+        query_last: Some(pixel.queries.1),
+        key: Some(pixel.keys.0),
+        key_last: Some(pixel.keys.1),
+        ..Row::at(pixel.place)
+    })
 }
 
 fn cells(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {

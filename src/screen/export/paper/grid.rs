@@ -32,6 +32,7 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
     let value_at = |(layer_idx, head_idx): (usize, usize)| {
         let is_there = !is_per_head || head_idx < layers[layer_idx].heads.len();
         let head_idx = is_per_head.then_some(head_idx);
+        let layer_idx = layers[layer_idx].layer_idx;
         let is_defined = why_undefined(app, grid, layer_idx, head_idx).is_none();
         (is_there && is_defined).then(|| value(app, grid, layer_idx, head_idx))
     };
@@ -60,7 +61,13 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
     let name = app.subject().map(|subject| subject.name());
     Map {
         title: format!("{}{}", name.unwrap_or_default(), stack.unwrap_or_default()),
-        rows: numbered("layer", layers.len()),
+        rows: Side {
+            labels: layers
+                .iter()
+                .map(|layer| layer.layer_idx.to_string())
+                .collect(),
+            ..numbered("layer", layers.len())
+        },
         columns: if is_per_head {
             numbered("head", n_columns)
         } else {

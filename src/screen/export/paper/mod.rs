@@ -1,5 +1,6 @@
 //! Figures for paper: only the data of a panel, without the controls of the screen.
 
+mod atlas;
 mod grid;
 mod maps;
 
@@ -82,6 +83,7 @@ fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
     };
     let parts: Vec<Part> = match app.panel {
         Panel::Head => maps(maps::of_head(app)),
+        Panel::Overview if app.overview_view.shows_maps() => maps(atlas::of_overview(app)),
         Panel::Overview => maps(grid::of_overview(app)),
         Panel::Compare if app.shows_marked() => maps(maps::of_marked(app)),
         Panel::Compare => maps(maps::of_both(app)),
