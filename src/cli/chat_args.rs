@@ -24,6 +24,11 @@ impl ChatArgs {
         self.chat.as_deref().filter(|said| !said.is_empty())
     }
 
+    /// Whether the prompt is a conversation.
+    pub fn is_asked(&self) -> bool {
+        self.chat.is_some()
+    }
+
     /// Applies the checkpoint's chat template to a prompt; returns the prompt unchanged if no chat was requested.
     ///
     /// # Errors

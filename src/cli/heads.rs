@@ -16,6 +16,7 @@ use attnscope_spec::{Grid, Place, Stack};
 
 use super::figures::Format;
 use super::head_effects::{HeadEffect, HeadEffects};
+use super::heads_over_prompts::{self, OverPromptsArgs};
 use super::live_args::LiveArgs;
 use super::live_target;
 use super::progress::note;
@@ -27,7 +28,7 @@ use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Checkpoint directory or weight file
-    checkpoint: PathBuf,
+    pub(super) checkpoint: PathBuf,
     #[command(flatten)]
     positional: PositionalPrompt,
     #[command(flatten)]
@@ -38,19 +39,21 @@ pub struct Args {
     #[arg(long, value_name = "MEASURE,…", value_delimiter = ',', value_enum)]
     effect: Vec<HeadEffect>,
     /// Heads to list: places, comparisons of statistics, and types, such as "L0-3 entropy<0.5 type=induction"
-    #[arg(long = "where", value_name = "CONDITIONS")]
+    #[arg(long = "where", value_name = "CONDITIONS", conflicts_with = "over_prompts")]
     conditions: Option<Conditions>,
+    #[command(flatten)]
+    pub(super) over: OverPromptsArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    pub(super) format: Format,
     #[command(flatten)]
-    written: WrittenArgs,
+    pub(super) written: WrittenArgs,
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
     live: LiveArgs,
     #[command(flatten)]
-    run: RunArgs,
+    pub(super) run: RunArgs,
 }
 
 const OPTIONS: Options = Options {
@@ -66,6 +69,9 @@ pub fn run(args: &Args) -> Result<()> {
         return of_recorded(args, &recorded);
     }
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    if args.over.over_prompts {
+        return heads_over_prompts::run(args, session);
+    }
     let mut opened = session.open(&args.checkpoint)?;
     args.check_conditions(&opened.model.spec.shape())?;
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;

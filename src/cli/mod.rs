@@ -22,6 +22,7 @@ mod figures;
 mod guess;
 mod head_effects;
 mod heads;
+mod heads_over_prompts;
 mod help;
 mod history;
 mod history_reading;

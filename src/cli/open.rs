@@ -18,6 +18,7 @@ use attnscope_worker::{Against, FirstPrompt, LiveOpening, PromptOrigin, recorded
 use clap::CommandFactory;
 
 use super::live_args::LiveArgs;
+use super::prompts::InputsArgs;
 use super::settings::{self, ScreenArgs};
 use super::targets::{is_path, source_of};
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, default_prompts, names, open_training};
@@ -49,6 +50,8 @@ pub struct Args {
     screen: ScreenArgs,
     #[command(flatten)]
     prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
     #[command(flatten)]
     live: LiveArgs,
     #[command(flatten)]
@@ -273,6 +276,23 @@ fn resumed_prompt(prompt: &PromptArgs, session: &Session) -> Option<Request> {
     })
 }
 
+/// Reads the prompts of the Prompts panel, if a file of them is given.
+fn prompts_of(args: &Args, prompt: &PromptArgs) -> Result<Option<Vec<(String, Request)>>> {
+    let Some(set) = args.inputs.read(prompt)? else {
+        return Ok(None);
+    };
+    let live = args.checkpoint.as_deref().and_then(LiveTarget::parse);
+    if live.is_some() {
+        bail!(
+            "--inputs: expected a checkpoint, found a live model, which runs one input at a time"
+        );
+    }
+    if prompt.chat.is_asked() {
+        bail!("--inputs: the screen runs its texts as they are, without --chat");
+    }
+    Ok(Some(set.requests().to_vec()))
+}
+
 pub fn run(args: &Args) -> Result<()> {
     let (args, session) = resumed(args)?;
     let args = &args;
@@ -281,6 +301,11 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let (targets, text) = targets(args)?;
     if let Some(sources) = open_training::training_of(&targets)? {
+        if args.inputs.is_set() {
+            bail!(
+                "--inputs: expected one checkpoint, found a training: attnscope batch runs many checkpoints on many prompts"
+            );
+        }
         if args.against.is_some() {
             bail!(
                 "--against: expected one checkpoint, found a training: Space marks a step to compare with"
@@ -295,6 +320,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;
+    let prompts = prompts_of(args, &prompt)?;
+    let first_of_set = || Some(prompts.as_ref()?.first()?.1.clone());
+    let asked = asked.or_else(first_of_set);
     let last = session.as_ref();
     let asked = asked.or_else(|| resumed_prompt(&prompt, last?));
     let against = against_of(args.against.as_deref(), &args.run, &prompt)?;
@@ -329,6 +357,10 @@ pub fn run(args: &Args) -> Result<()> {
             statistic_idx: setup.statistic_idx,
             ..Shown::of(Panel::Compare)
         }),
+        None if prompts.is_some() => Some(Shown {
+            statistic_idx: setup.statistic_idx,
+            ..Shown::of(Panel::Prompts)
+        }),
         None => look.map(|look| look.shown()),
     };
     let word = word_notice(against.as_ref());
@@ -349,6 +381,7 @@ pub fn run(args: &Args) -> Result<()> {
             notice: chosen.fell_back.or(word),
             shown,
             against,
+            prompts,
             nearby_checkpoints: nearby_checkpoints(args.checkpoint.as_deref()),
             offered,
             remembered,

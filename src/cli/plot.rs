@@ -159,10 +159,10 @@ fn panel(text: &str) -> Result<Panel, String> {
     found.ok_or_else(|| format!("expected one of {}", panel_names()))
 }
 
-/// Returns the panels that can be drawn; `history` has its own formats.
+/// Returns the panels that can be drawn: `history` has its own formats, and `heads --over-prompts` writes what Prompts shows.
 fn panels() -> impl Iterator<Item = Panel> {
     let all = Panel::ALL.into_iter();
-    all.filter(|panel| *panel != Panel::History)
+    all.filter(|panel| !matches!(panel, Panel::History | Panel::Prompts))
 }
 
 /// Returns a panel's name on the command line.

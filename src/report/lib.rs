@@ -26,6 +26,7 @@ mod named_place;
 mod note;
 mod number;
 mod output;
+mod over_prompts;
 mod pair;
 mod plain;
 mod quality;
@@ -81,6 +82,9 @@ pub use merged::{FailedUnit, Merged, MergedCheckpoint, MissingUnit, UnitCounts, 
 pub use note::{Note, Onset};
 pub use number::{Number, number};
 pub use output::Output;
+pub use over_prompts::{
+    HeadsOverPrompts, OVER_PROMPTS_PARTS, OverPromptsRow, over_prompts_rows, over_prompts_summary,
+};
 pub use pair::Pair;
 pub use plain::{cell, is_hidden, one_line, printable, text_of_cell};
 pub use quality::{AlignedBy, QualityDocument, Scored, Translated};

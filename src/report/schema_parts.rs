@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 use super::number::Number;
+use super::over_prompts::SpreadRecord;
 
 /// Schema of a name from a list.
 fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {
@@ -98,6 +99,21 @@ pub(super) fn pairs_of_statistics(generator: &mut SchemaGenerator) -> Schema {
     let ids = STATISTICS.iter().filter(|s| s.is_per_head());
     let properties: Map<String, Value> = ids.map(|s| (s.id.to_owned(), pair.clone())).collect();
     json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+/// Schema of how a head's statistics spread over prompts, by their ids.
+pub(super) fn spreads_of_statistics(generator: &mut SchemaGenerator) -> Schema {
+    let heads = || STATISTICS.iter().filter(|s| s.is_per_head());
+    let spread = generator.subschema_for::<SpreadRecord>().to_value();
+    let properties: Map<String, Value> =
+        heads().map(|s| (s.id.to_owned(), spread.clone())).collect();
+    let required: Vec<&str> = heads().map(|s| s.id).collect();
+    json_schema!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
 }
 
 fn statistics(generator: &mut SchemaGenerator, has: fn(&Statistic) -> bool) -> Schema {

@@ -9,6 +9,7 @@ use super::effect::EffectReport;
 use super::guess::GuessReport;
 use super::head_types::HeadTypes;
 use super::lab::{MatchReport, RescaleReport, VarianceReport};
+use super::over_prompts::HeadsOverPrompts;
 use super::tensors::TensorList;
 use super::tokens::TokenList;
 use super::verification::Verification;
@@ -33,6 +34,11 @@ pub const SCHEMAS: &[Described] = &[
     ("merge", "attnscope merge DIR", of::<super::merged::Merged>),
     ("check", "attnscope check", of::<verdicts::Document>),
     ("heads", "attnscope heads", of::<HeadTypes>),
+    (
+        "heads-over-prompts",
+        "attnscope heads --over-prompts",
+        of::<HeadsOverPrompts>,
+    ),
     ("effect", "attnscope effect", of::<EffectReport>),
     (
         "quality",

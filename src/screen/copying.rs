@@ -109,6 +109,19 @@ fn row(app: Scene<'_>) -> Option<String> {
                 .chain(cells)
                 .collect()
         }
+        Panel::Prompts => {
+            let head = app.head_over_prompts()?;
+            let all = STATISTICS.iter().enumerate();
+            let known = all.filter_map(|(idx, statistic)| {
+                let figures = head.spread(idx).figures()?;
+                let [p10, p50, p90] = [0, 4, 8].map(|nth| digits(figures.deciles[nth]));
+                let (id, mean) = (statistic.id, digits(figures.mean));
+                Some(format!("{id}\t{mean}\t{p10}\t{p50}\t{p90}"))
+            });
+            std::iter::once("statistic\tmean\tp10\tp50\tp90".to_owned())
+                .chain(known)
+                .collect()
+        }
         Panel::Model | Panel::Story | Panel::Checks => return None,
         _ => {
             let head = app.layer()?.heads.get(app.selection.head_idx)?;
@@ -142,7 +155,7 @@ fn command(app: Scene<'_>) -> Option<String> {
     let target = app
         .target
         .as_ref()
-        .filter(|_| app.panel != Panel::History)?;
+        .filter(|_| !matches!(app.panel, Panel::History | Panel::Prompts))?;
     let mut words = vec!["attnscope".to_owned(), "plot".to_owned()];
     words.extend(target.iter().cloned());
     let panel = app.panel.title().to_lowercase().replace(' ', "-");

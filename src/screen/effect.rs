@@ -23,6 +23,7 @@ impl Effect {
             Self::ReadAgain => worker.read_again(),
             Self::Sweep(query) => worker.sweep(query),
             Self::Measure(query) => worker.measure(query),
+            Self::OverPrompts(query) => worker.over_prompts(query),
             Self::SweepLayer(query) => worker.sweep_layer(query),
             Self::Export
             | Self::ExportFigure

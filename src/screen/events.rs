@@ -52,7 +52,7 @@ impl App {
                     return;
                 };
                 self.second_again();
-                self.runs.a = Some(Run::new(run, subject, prompt, source, origin));
+                self.runs.a = Some(Run::new(run, subject, prompt, source.clone(), origin));
                 self.preparing = None;
                 let unknown = self.unknown_text();
                 self.notice = self.opening_notice.take().or(unknown);
@@ -69,6 +69,7 @@ impl App {
                 } else {
                     grids[0]
                 });
+                self.arrive(&source);
             }
             Event::WhatIfStarted { run, subject } => self.second_started(run, subject, None),
             Event::SecondStarted {
@@ -104,6 +105,8 @@ impl App {
                 self.changed = Some(what);
             }
             Event::Measured { of, shown, is_last } => self.take_effects(of, shown, is_last),
+            Event::OverPrompts { of, over, is_last } => self.take_over_prompts(of, over, is_last),
+            Event::OverPromptsFailed { of, reason } => self.end_over_prompts(of, reason),
             Event::Swept { of, swept } => self.take_sweep(of, swept),
             Event::SweptLayer { of, points } => self.sweep.layer = Some((of, points)),
             Event::Tensor { name, stats } => {
@@ -151,6 +154,7 @@ impl App {
         (self.changed, self.notice) = (None, None);
         self.sweep.forget();
         self.effect_view.forget();
+        self.prompts_view.forget();
         self.model_view = ModelView::default();
         self.preparing = Some(Preparing::Text);
     }
@@ -241,6 +245,8 @@ impl App {
             | Event::Changed(_)
             | Event::TensorFailed { .. }
             | Event::Measured { .. }
+            | Event::OverPrompts { .. }
+            | Event::OverPromptsFailed { .. }
             | Event::Swept { .. }
             | Event::SweptLayer { .. }
             | Event::Tensor { .. } => {}

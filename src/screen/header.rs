@@ -71,6 +71,11 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
             }
             None => right.extend(state_of(app, run)),
         }
+        let is_idle = !run.is_running() && run.probing.is_none();
+        if let Some((n_done, n)) = app.prompts_view.progress().filter(|_| is_idle) {
+            let what = format!("prompts · {n_done} of {n}");
+            right = gauge(app, n_done as f32 / n.max(1) as f32, &what);
+        }
         if let Some(step) = app.compares_now().filter(|_| run.probing.is_none()) {
             let (share, what) = match step {
                 Some(step) => (

@@ -81,7 +81,11 @@ impl App {
                 ..Item::new(panel.title(), "panel", Target::Panel(panel))
             }
         };
-        self.panels().map(of).collect()
+        // Prompts is always there to be opened.
+        let shown: Vec<Panel> = self.panels().collect();
+        let all = Panel::ALL.into_iter();
+        let all = all.filter(|panel| *panel == Panel::Prompts || shown.contains(panel));
+        all.map(of).collect()
     }
 
     fn statistic_items(&self) -> Vec<Item> {

@@ -133,7 +133,11 @@ impl App {
                 self.statistic_idx = idx;
                 if !matches!(
                     self.panel,
-                    Panel::Overview | Panel::Scores | Panel::Compare | Panel::History
+                    Panel::Overview
+                        | Panel::Scores
+                        | Panel::Compare
+                        | Panel::History
+                        | Panel::Prompts
                 ) {
                     self.go(Panel::Overview);
                 }

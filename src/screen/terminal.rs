@@ -90,6 +90,8 @@ pub struct InitialState {
     pub what_ifs: Vec<WhatIf>,
     /// What to compare with.
     pub against: Option<Against>,
+    /// Prompts with their ids, for the Prompts panel.
+    pub prompts: Option<Vec<(String, Request)>>,
     /// The training whose history is shown.
     pub training: Option<Training>,
     /// Checkpoints next to the open one.
@@ -230,6 +232,9 @@ fn stay(
     };
     let read = hands.remembered.as_ref().map(Remembered::read);
     app.known.offer(&in_front.offered, read.unwrap_or_default());
+    if let Some(prompts) = in_front.prompts {
+        app.give_prompts(prompts);
+    }
     if let Some(shown) = &in_front.shown {
         shown.begin(&mut app);
     }

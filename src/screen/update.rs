@@ -96,6 +96,7 @@ impl App {
         self.ask_for_sweep(&mut effects);
         self.ask_for_layer_sweep(&mut effects);
         self.ask_for_effects(&mut effects);
+        self.ask_for_prompts(&mut effects);
         self.probe_by_itself(&mut effects);
         effects
     }
@@ -374,6 +375,9 @@ impl App {
             Action::TensorStats => self.ask_for_tensor(effects),
             Action::NextMeasure => self.next_measure(),
             Action::DropHead => self.drop_head(),
+            Action::OpenExcited => self.open_excited(effects),
+            Action::SwapAxes => self.swap_axes(),
+            Action::RunPrompts => self.run_prompts(effects),
             Action::ScrollKnobsDown => self.model_view.knob_scroll += 1,
             Action::ScrollKnobsUp => {
                 self.model_view.knob_scroll = self.model_view.knob_scroll.saturating_sub(1)
@@ -382,6 +386,7 @@ impl App {
     }
 
     pub(super) fn go(&mut self, panel: Panel) {
+        self.prompts_view.is_open |= panel == Panel::Prompts;
         if panel != self.panel {
             self.history.retain(|p| *p != panel);
             self.history.push(self.panel);
@@ -452,6 +457,7 @@ impl App {
                     step(self.selection.head_idx, across, self.scene().n_heads());
             }
             Panel::Effect => self.step_effects(across, down, n_queries),
+            Panel::Prompts => self.step_prompts(across, down),
             Panel::Story => self.step_story(across, down),
             Panel::History => self.step_history(across, down),
             Panel::Checks => {

@@ -15,6 +15,7 @@ use super::against::Against;
 use super::effect_shown::EffectQuery;
 use super::event::PromptOrigin;
 use super::live::LiveOpening;
+use super::over_prompts::PromptsQuery;
 use super::query_rows::RowsQuery;
 use super::run_id::{Pair, RunId};
 use super::sweep::{LayerSweepQuery, SweepQuery};
@@ -84,4 +85,5 @@ pub(super) enum Question {
     Compare(Pair),
     QueryRows(RowsQuery),
     Effect(EffectQuery),
+    OverPrompts(PromptsQuery),
 }

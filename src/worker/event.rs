@@ -12,6 +12,7 @@ use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
     SweepPoint, TensorStats,
 };
+use attnscope_studies::over_prompts::OverPrompts;
 
 use super::effect_shown::{EffectQuery, EffectShown};
 use super::query_rows::{QueryRows, RowsQuery};
@@ -193,6 +194,19 @@ pub enum Event {
         shown: Arc<EffectShown>,
         /// Whether this is the final result.
         is_last: bool,
+    },
+    /// What is known of all heads over the prompts of a request so far.
+    OverPrompts {
+        /// Number of the request.
+        of: u64,
+        over: Arc<OverPrompts>,
+        /// Whether this is the final result.
+        is_last: bool,
+    },
+    /// The prompts of a request did not all run.
+    OverPromptsFailed {
+        of: u64,
+        reason: String,
     },
     /// Sweep of the score scale of a head.
     Swept {

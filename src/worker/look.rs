@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
-use attnscope_run::{Budget, HeadDetail, HeadQuery, Judging, Step};
+use attnscope_run::{Budget, HeadDetail, HeadQuery, Judging, Step, Subject};
 
 use super::asked::Question;
 use super::caught::caught;
@@ -16,6 +16,7 @@ use super::effect::measure;
 use super::event::{Event, QuestionKind, Sink};
 use super::lane::lock;
 use super::live::{live_of, probe};
+use super::over_prompts::over_prompts;
 use super::own_device::OwnDevice;
 use super::query_rows::query_rows;
 use super::run_id::RunId;
@@ -28,6 +29,7 @@ use super::told::{judged, reason, tell_of_change};
 enum About {
     Run(RunId, QuestionKind),
     Tensor(String),
+    Prompts(u64),
 }
 
 impl About {
@@ -41,6 +43,7 @@ impl About {
             Question::SweepLayer(query) => Self::Run(query.of.0, QuestionKind::LayerSweep),
             Question::QueryRows(query) => Self::Run(query.run, QuestionKind::QueryRows),
             Question::Effect(query) => Self::Run(query.run, QuestionKind::Effect(*query)),
+            Question::OverPrompts(query) => Self::Prompts(query.nth),
             Question::Compare((_, b)) => Self::Run(*b, QuestionKind::Comparison),
         }
     }
@@ -53,6 +56,7 @@ impl About {
                 reason,
             },
             Self::Tensor(name) => Event::TensorFailed { name, reason },
+            Self::Prompts(of) => Event::OverPromptsFailed { of, reason },
         }
     }
 }
@@ -115,6 +119,18 @@ impl Looker {
                 };
                 let compute = device.get()?;
                 on_device!(&compute, ops => measure(ops, &ran, query, sink, pace))?;
+            }
+            Question::OverPrompts(query) => {
+                let subject = lock(context).subject.clone();
+                let Some(Subject::Model(model)) = subject else {
+                    let problem = "many prompts need a checkpoint that can be run";
+                    return Err(Error::Prompt(problem.to_owned()));
+                };
+                let compute = device.get()?;
+                let is_forced = self.terms.is_forced;
+                on_device!(&compute, ops => {
+                    over_prompts(ops, &model, &query, is_forced, sink, pace)
+                })?;
             }
             Question::Compare(pair) => compare(context, sink, device, pair, pace)?,
             Question::Sweep(query) => {
@@ -205,7 +221,7 @@ fn tell_if_current(context: &Mutex<Context>, sink: &Sink, about: &About, error: 
     let context = lock(context);
     let is_current = match about {
         About::Run(run, _) => context.of_run(*run).is_some(),
-        About::Tensor(_) => context.subject.is_some(),
+        About::Tensor(_) | About::Prompts(_) => context.subject.is_some(),
     };
     if is_current {
         tell_of_change(sink, error);

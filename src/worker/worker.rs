@@ -16,6 +16,7 @@ use super::event::Sink;
 use super::lane::{Lane, lock};
 use super::live::LiveOpening;
 use super::look::Looker;
+use super::over_prompts::PromptsQuery;
 use super::own_device::OwnDevice;
 use super::query_rows::RowsQuery;
 use super::run_id::{Pair, RunId};
@@ -36,6 +37,7 @@ pub struct Worker {
     comparisons: Lane<Question>,
     query_rows: Lane<Question>,
     effects: Lane<Question>,
+    over_prompts: Lane<Question>,
     /// Watches the open files until dropped.
     _watch: Watch,
     context: Arc<Mutex<Context>>,
@@ -73,6 +75,7 @@ impl Worker {
     /// Opens a training step and runs the last prompt through it; stops a run in progress.
     pub fn open_step(&self, step: StepOpening) {
         self.stop_questions();
+        self.over_prompts.cancel();
         self.runs.submit(RunJob::OpenStep(step.0));
     }
 
@@ -134,6 +137,7 @@ impl Worker {
             comparisons: looker("comparisons"),
             query_rows: looker("query rows"),
             effects: looker("effects"),
+            over_prompts: looker("over prompts"),
             _watch: Watch::begin(&context, sink.clone()),
             context,
         }
@@ -142,6 +146,7 @@ impl Worker {
     /// Rereads the files and runs the last prompt; stops a run in progress.
     pub fn read_again(&self) {
         self.stop_questions();
+        self.over_prompts.cancel();
         self.runs.submit(RunJob::ReadAgain);
     }
 
@@ -173,9 +178,10 @@ impl Worker {
     pub fn cancel(&self) {
         self.runs.cancel();
         self.stop_questions();
+        self.over_prompts.cancel();
     }
 
-    /// Stops all questions about the model.
+    /// Stops all questions about the last run. Those about other prompts go on: another text does not change the model.
     fn stop_questions(&self) {
         self.probes.cancel();
         self.comparisons.cancel();
@@ -220,6 +226,11 @@ impl Worker {
     /// Requests the effects of a run's heads; drops an older unanswered request.
     pub fn measure(&self, query: EffectQuery) {
         self.effects.submit(Question::Effect(query));
+    }
+
+    /// Runs a set of prompts through the open model; drops an older unanswered request.
+    pub fn over_prompts(&self, query: PromptsQuery) {
+        self.over_prompts.submit(Question::OverPrompts(query));
     }
 
     /// Requests the statistics of a tensor.

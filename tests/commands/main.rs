@@ -48,6 +48,7 @@ mod narrow_pages;
 mod object_stores;
 mod one_file;
 mod order_probe;
+mod over_prompts;
 mod package_contents;
 mod places;
 mod plots;

@@ -36,6 +36,10 @@ const COMMANDS: &[(&str, &str)] = &[
         "heads @oracle/gpt2/model --tokens 5,9,2,5,9,2 --format json",
     ),
     (
+        "heads-over-prompts",
+        "heads @degenerate --inputs @degenerate/prompts.jsonl:4 --over-prompts --format json",
+    ),
+    (
         "heads",
         "heads @oracle/t5_v11/model --tokens 5,9,2,20,7 --target-tokens 0,5,9 --format json",
     ),

@@ -19,6 +19,7 @@ mod history_screens;
 mod manners;
 mod panes;
 mod picture_screens;
+mod prompts_screens;
 mod random_events;
 #[cfg(unix)]
 mod recorded;

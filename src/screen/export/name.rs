@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use attnscope_checks::stats::STATISTICS;
 use attnscope_run::HeadMap;
 
 use crate::state::app::Overlay;
@@ -39,6 +40,10 @@ pub fn name_of(app: Scene<'_>) -> String {
             .map_or(String::new(), |second| plain(&second.way.words())),
         Panel::Sweep => format!("query-{}", at.query_idx),
         Panel::Effect => format!("{}-{}", app.effect_view.measure.title(), at.query_idx),
+        Panel::Prompts => {
+            let ids = app.scatter_axes().map(|idx| STATISTICS[idx].id);
+            ids.join("-").replace('_', "-")
+        }
         Panel::Story => app
             .story
             .as_ref()

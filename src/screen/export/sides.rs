@@ -54,5 +54,5 @@ fn visible(cell: Cell) -> Cell {
 
 /// Whether a panel's rows each belong to one run: comparing panels have columns for both, stories and trainings for neither.
 fn has_sides(panel: Panel) -> bool {
-    !panel.compares() && !matches!(panel, Panel::Story | Panel::History)
+    !panel.compares() && !matches!(panel, Panel::Story | Panel::History | Panel::Prompts)
 }

@@ -24,6 +24,9 @@ pub mod model;
 mod model_change;
 pub mod overview;
 mod overview_layout;
+pub mod prompts;
+mod prompts_head;
+pub mod prompts_scatter;
 pub mod ranking;
 pub mod rows;
 pub mod scores;
@@ -61,6 +64,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Panel::Rows => rows::draw(frame, area, app),
         Panel::Effect => effect::draw(frame, area, app),
         Panel::Sweep => sweep::draw(frame, area, app),
+        Panel::Prompts => prompts::draw(frame, area, app),
         Panel::Story => story::draw(frame, area, app),
     }
 }
@@ -78,6 +82,7 @@ pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
         Panel::History => history::panes(app, area),
         Panel::Rows => rows::panes(app, area),
         Panel::Effect => effect::panes(app, area),
+        Panel::Prompts => prompts::panes(app, area),
         Panel::Sweep | Panel::Story => Vec::new(),
     }
 }
@@ -95,6 +100,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::History => history::click(app, area, at),
         Panel::Rows => rows::click(app, area, at),
         Panel::Effect => effect::click(app, area, at),
+        Panel::Prompts => prompts::click(app, area, at),
         Panel::Story => story::click(app, area, at),
     }
 }
@@ -120,6 +126,7 @@ pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
             })
         }
         Panel::History => history::told_at(app, area, at),
+        Panel::Prompts => prompts::told_at(app, area, at),
         _ => None,
     }
 }
@@ -152,6 +159,11 @@ pub fn selected_value(app: Scene<'_>) -> Option<f64> {
     let at = app.selection;
     let value = match app.panel {
         Panel::Effect => effect::selected_value(app)?,
+        Panel::Prompts => {
+            let [x, _] = app.scatter_axes();
+            let mean = app.head_over_prompts()?.spread(x).mean();
+            return mean.is_finite().then_some(mean);
+        }
         _ => head_value::value(app, at.stack, at.layer_idx, Some(at.head_idx)),
     };
     (app.layer().is_some() && !value.is_nan()).then_some(value)

@@ -26,6 +26,7 @@ use super::look::Look;
 use super::marks::Marks;
 use super::panel::Panel;
 use super::panes::Panes;
+use super::prompts_view::PromptsView;
 use super::rows_view::RowsView;
 use super::run::Preparing;
 use super::runs::Runs;
@@ -105,6 +106,7 @@ pub struct App {
     pub changed: Option<String>,
     pub sweep: SweepView,
     pub effect_view: EffectView,
+    pub prompts_view: PromptsView,
     /// The open training, whether or not one of its steps is open.
     pub training: Option<HistoryView>,
     /// The story of a demo.
@@ -176,6 +178,7 @@ impl App {
             changed: None,
             sweep: SweepView::default(),
             effect_view: EffectView::default(),
+            prompts_view: PromptsView::default(),
             training: None,
             story: None,
             device: Device::default(),
@@ -233,11 +236,13 @@ impl App {
         }
     }
 
-    /// The available panels: only demos have a story, and only a training has a history.
+    /// The available panels: only demos have a story, only a training has a history, and Prompts is there once it was opened.
     pub fn panels(&self) -> impl Iterator<Item = Panel> + use<> {
         let (has_story, has_history) = (self.story.is_some(), self.training.is_some());
+        let has_prompts = self.prompts_view.is_open || self.panel == Panel::Prompts;
         let all = Panel::ALL.into_iter();
         all.filter(move |panel| match panel {
+            Panel::Prompts => has_prompts,
             Panel::Story => has_story,
             Panel::History => has_history,
             _ => true,

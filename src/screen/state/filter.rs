@@ -30,7 +30,7 @@ impl List {
             Panel::Model => Some(Self::Tensors),
             Panel::Checks => Some(Self::Findings),
             Panel::History => Some(Self::Steps),
-            Panel::Head | Panel::Compare | Panel::Sweep | Panel::Story => None,
+            Panel::Head | Panel::Compare | Panel::Sweep | Panel::Prompts | Panel::Story => None,
         }
     }
 

@@ -72,6 +72,9 @@ pub enum Action {
     ReadStepAgain,
     NextMeasure,
     DropHead,
+    OpenExcited,
+    SwapAxes,
+    RunPrompts,
     Copy,
     Bookmark,
     Bookmarks,
@@ -193,6 +196,7 @@ pub enum Group {
     History,
     Sweep,
     Effect,
+    Prompts,
 }
 
 impl Group {
@@ -209,6 +213,7 @@ impl Group {
         Self::History,
         Self::Sweep,
         Self::Effect,
+        Self::Prompts,
     ];
 
     pub fn title(self) -> &'static str {
@@ -225,6 +230,7 @@ impl Group {
             Self::History => "History",
             Self::Sweep => "Sweep",
             Self::Effect => "Effect",
+            Self::Prompts => "Prompts",
         }
     }
 }
@@ -255,16 +261,17 @@ macro_rules! binding {
 }
 
 use Panel::{
-    Checks, Compare, Effect, Head, History, Model, Overview, Rows, Scores, Story, Sweep, Tokens,
+    Checks, Compare, Effect, Head, History, Model, Overview, Prompts, Rows, Scores, Story, Sweep,
+    Tokens,
 };
 
 /// All keys. The first matching row wins; no panel has the same chord twice.
 #[rustfmt::skip]
 pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, Compare, Rows, Effect], Run),
-    binding!(&[char('m')], "m", Action::PickStatistic, "statistic", "choose a statistic from a list that says what each means", Overview, &[Overview, Scores, Compare, History], Nothing),
-    binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare, History], Nothing),
-    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare, History], Nothing),
+    binding!(&[char('m')], "m", Action::PickStatistic, "statistic", "choose a statistic from a list that says what each means", Overview, &[Overview, Scores, Compare, History, Prompts], Nothing),
+    binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare, History, Prompts], Nothing),
+    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare, History, Prompts], Nothing),
     binding!(&[char('t')], "t", Action::NextType, "type", "show only one type of head; again for the next type", Overview, &[Overview], Run),
     binding!(&[char('a')], "a", Action::ToggleNumbers, "maps/numbers", "show every head as a small map, or as a number", Overview, &[Overview], Nothing),
     binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "show the heads of the selected layer alone, larger; again to open the head", Overview, &[Overview], Run),
@@ -297,6 +304,9 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], Run),
     binding!(&[char('n'), char('m')], "n", Action::NextMeasure, "measure", "the next measure: attribution, ablation, contribution, copying", Effect, &[Effect], Nothing),
     binding!(&[char(' ')], "Space", Action::DropHead, "drop", "drop the selected head; W undoes it", Effect, &[Effect], WhatIf),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenExcited, "go there", "run the prompt of the selected place, and select its query and key in Head", Prompts, &[Prompts], Run),
+    binding!(&[char('s')], "s", Action::SwapAxes, "swap axes", "exchange the two statistics of the scatter; m chooses the horizontal one", Prompts, &[Prompts], Nothing),
+    binding!(&[char('r')], "r", Action::RunPrompts, "run again", "run all prompts again: those of --inputs, or the texts of the session", Prompts, &[Prompts], Run),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], Nothing),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], Nothing),
     binding!(&[key(KeyCode::Left), char('h')], "← h", Action::Left, "", "one to the left", Moving, &[], Nothing),
@@ -305,10 +315,10 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], Nothing),
     binding!(&[char('g')], "g", Action::First, "", "to the first", Moving, &[], Nothing),
     binding!(&[char('G')], "G", Action::Last, "", "to the last; elsewhere G lets the model write", History, &[History], Training),
-    binding!(&[char('G')], "G", Action::Write, "", "let the model continue the text; step back through each token", Everywhere, &[Overview, Head, Scores, Tokens, Model, Checks, Compare, Rows, Effect, Panel::Sweep, Story], Writer),
+    binding!(&[char('G')], "G", Action::Write, "", "let the model continue the text; step back through each token", Everywhere, &[Overview, Head, Scores, Tokens, Model, Checks, Compare, Rows, Effect, Panel::Sweep, Panel::Prompts, Story], Writer),
     binding!(&[(KeyCode::End, KeyModifiers::CONTROL)], "Ctrl-End", Action::Last, "", "to the last, in Head too", Moving, &[], Nothing),
-    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], Nothing),
-    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], Nothing),
+    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Panel::Prompts, Story], Nothing),
+    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Panel::Prompts, Story], Nothing),
     binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], Grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], Nothing),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], Nothing),
@@ -349,6 +359,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('H')], "H", Action::Go(History), "", "steps × heads of a training", Everywhere, &[], Training),
     binding!(&[char('9')], "9", Action::Go(Effect), "", "what heads do: attribution, ablation, contribution, copying, and the lens", Everywhere, &[], Nothing),
     binding!(&[char('T')], "T", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], Nothing),
+    binding!(&[char('P')], "P", Action::Go(Panel::Prompts), "", "heads over many prompts: those of --inputs, or the texts of the session", Everywhere, &[], Nothing),
     binding!(&[char('S')], "S", Action::Go(Story), "", "the story of a demo, page by page", Everywhere, &[], Story),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], Nothing),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], Nothing),

@@ -22,6 +22,7 @@ pub mod msg;
 pub mod needs;
 pub mod panel;
 pub mod panes;
+pub mod prompts_view;
 pub mod protocol;
 pub mod remembered;
 pub mod rows_view;

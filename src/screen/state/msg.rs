@@ -8,8 +8,8 @@ use attnscope_run::{HeadQuery, WhatIf};
 use attnscope_terminal::input::Answer;
 use attnscope_terminal::theme::Ground;
 use attnscope_worker::{
-    Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
-    SweepQuery,
+    Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, PromptsQuery, RowsQuery, RunId,
+    StepOpening, SweepQuery,
 };
 use crossterm::event::{KeyEvent, MouseEvent};
 
@@ -67,6 +67,8 @@ pub enum Effect {
     Sweep(SweepQuery),
     SweepLayer(LayerSweepQuery),
     Measure(EffectQuery),
+    /// Run many prompts through the open model.
+    OverPrompts(PromptsQuery),
     /// Copy a text to the clipboard.
     Copy(String),
     /// Give the terminal to the user's own editor, to edit a text in it.

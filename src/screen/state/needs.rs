@@ -53,6 +53,7 @@ fn needs_running(app: &App) -> Option<&'static str> {
     let is_running = run.is_some_and(Run::is_running);
     let is_probing = run.is_some_and(|run| run.probing.is_some());
     let is_comparing = app.scene().compares_now().is_some() || app.scene().awaits_effects();
+    let is_comparing = is_comparing || app.prompts_view.progress().is_some();
     if is_preparing || is_running || is_probing || is_comparing {
         None
     } else {

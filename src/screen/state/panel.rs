@@ -59,6 +59,8 @@ panels! {
     Rows "Rows" '8' Head,
     Effect "Effect" '9' Head,
     Sweep "Sweep" 'T' FullHead,
+    /// Has a tab once it was opened, or prompts were given on the command line.
+    Prompts "Prompts" 'P' Head,
     /// Only in demos that have one.
     Story "Story" 'S' All,
 }

@@ -2,6 +2,7 @@
 
 pub mod compared;
 mod effects;
+mod over_prompts;
 mod pair;
 pub mod part;
 mod swept;
@@ -15,7 +16,7 @@ use attnscope_checks::{Finding, Severity};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_prompt::Prompt;
 use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Subject};
-use attnscope_spec::Stack;
+use attnscope_spec::{Place, Stack};
 
 use super::app::App;
 use super::panel::Panel;
@@ -87,6 +88,10 @@ impl<'a> Scene<'a> {
             && self.panel == Panel::History
         {
             return view.knows(statistic_idx);
+        }
+        if self.panel == Panel::Prompts {
+            let known = STATISTICS.get(statistic_idx);
+            return known.is_some_and(|statistic| statistic.is_per_head());
         }
         let is_model = self
             .subject()

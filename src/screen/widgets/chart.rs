@@ -1,7 +1,7 @@
 //! A chart in cells: lines in braille, a glyph per series to tell them apart without colour, ticks at round numbers.
 
 use attnscope_report::chart::labels::{Label, n_rows, placed};
-use attnscope_report::chart::{Chart, Mark, Series, Stroke};
+use attnscope_report::chart::{Chart, Mark, Series, Stroke, Ticks};
 use attnscope_terminal::theme::Theme;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -41,40 +41,32 @@ pub fn chart_places(area: Rect, n: usize) -> Vec<Rect> {
     }
 }
 
-/// Draws a chart into an area: title, legend, plot, axes. Screens and text output use the same drawing.
-pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
-    let area = area.intersection(buf.area);
-    if area.is_empty() {
-        return;
+/// The cells of a chart that is drawn into an area.
+pub struct Cells<'a>(Place<'a>);
+
+impl Cells<'_> {
+    /// The area of the points, without axes, legend and labels.
+    pub fn plot(&self) -> Rect {
+        self.0.plot
     }
-    let mut write = |x: u16, y: u16, text: &str, style: Style| {
-        if x < area.right() && y < area.bottom() {
-            buf.set_stringn(x, y, text, (area.right() - x) as usize, style);
-        }
-    };
-    let width = area.width as usize;
-    write(area.x, area.y, &cut(&chart.title, width), theme.strong());
-    let Some((x_ends, y_ends)) = chart.x_range().zip(chart.y_range()) else {
-        write(
-            area.x,
-            area.y + 1,
-            &cut("no finite value to draw", width),
-            theme.dim(),
-        );
-        return;
-    };
-    let mut y = area.y + 1;
-    for line in legend_lines(chart, width) {
-        let mut x = area.x;
-        for (look, text) in line {
-            write(x, y, &text, style_of(theme, look));
-            x += text.width() as u16;
-        }
-        y += 1;
+
+    /// The cell of a point.
+    pub fn at(&self, (x, y): (f64, f64)) -> (u16, u16) {
+        (self.0.column(x), self.0.row(y))
     }
+}
+
+/// Finds where [`draw_chart`] draws points into an area; `None` if it draws no plot there.
+pub fn cells_of(chart: &Chart, area: Rect) -> Option<Cells<'_>> {
+    placed_in(chart, area).map(|(place, _)| Cells(place))
+}
+
+/// Lays a chart out in an area; `None` without finite values, or if there is no room for the plot.
+fn placed_in(chart: &Chart, area: Rect) -> Option<(Place<'_>, Labels)> {
+    let (x_ends, y_ends) = chart.x_range().zip(chart.y_range())?;
+    let y = area.y + 1 + legend_lines(chart, area.width as usize).len() as u16;
     let rows = area.bottom().saturating_sub(y + BELOW);
-    let y_ticks = chart.y.ticks(y_ends, (rows as usize / 3).max(1));
-    let y_labels = y_ticks.labels();
+    let y_labels = y_ticks(chart, y_ends, rows).labels();
     let gutter = y_labels
         .iter()
         .map(|label| label.width())
@@ -93,20 +85,61 @@ pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
         height: rows - labels.n_rows,
         ..whole
     };
-    if plot.width < LEAST.0 || plot.height < LEAST.1 {
-        write(area.x, y, &cut("no room for a chart", width), theme.dim());
-        return;
-    }
+    let has_room = plot.width >= LEAST.0 && plot.height >= LEAST.1;
     let place = Place {
         chart,
         plot,
         x: x_ends,
         y: y_ends,
     };
-    for (value, label) in y_ticks.values.iter().zip(&y_labels) {
+    has_room.then_some((place, labels))
+}
+
+/// Ticks of the y axis of a plot with so many rows, its labels included.
+fn y_ticks(chart: &Chart, ends: (f64, f64), rows: u16) -> Ticks {
+    chart.y.ticks(ends, (rows as usize / 3).max(1))
+}
+
+/// Draws a chart into an area: title, legend, plot, axes. Screens and text output use the same drawing.
+pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
+    let area = area.intersection(buf.area);
+    if area.is_empty() {
+        return;
+    }
+    let mut write = |x: u16, y: u16, text: &str, style: Style| {
+        if x < area.right() && y < area.bottom() {
+            buf.set_stringn(x, y, text, (area.right() - x) as usize, style);
+        }
+    };
+    let width = area.width as usize;
+    write(area.x, area.y, &cut(&chart.title, width), theme.strong());
+    if chart.x_range().zip(chart.y_range()).is_none() {
+        write(
+            area.x,
+            area.y + 1,
+            &cut("no finite value to draw", width),
+            theme.dim(),
+        );
+        return;
+    }
+    let mut y = area.y + 1;
+    for line in legend_lines(chart, width) {
+        let mut x = area.x;
+        for (look, text) in line {
+            write(x, y, &text, style_of(theme, look));
+            x += text.width() as u16;
+        }
+        y += 1;
+    }
+    let Some((place, labels)) = placed_in(chart, area) else {
+        write(area.x, y, &cut("no room for a chart", width), theme.dim());
+        return;
+    };
+    let ticks = y_ticks(chart, place.y, place.plot.height + labels.n_rows);
+    for (value, label) in ticks.values.iter().zip(ticks.labels()) {
         let row = place.row(*value);
-        let x = plot.x - 1 - label.width() as u16;
-        write(x, row, label, theme.dim());
+        let x = place.plot.x - 1 - label.width() as u16;
+        write(x, row, &label, theme.dim());
     }
     draw_x_axis(&place, area, buf, theme);
     place.draw_marks(&labels, buf, theme);

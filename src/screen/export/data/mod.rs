@@ -34,6 +34,7 @@ mod head;
 mod history;
 mod model;
 mod overview;
+mod prompts;
 mod rows;
 mod scores;
 mod story;
@@ -68,6 +69,7 @@ pub static PANELS: &[&PanelData] = &[
     &rows::DATA,
     &effect::DATA,
     &sweep::DATA,
+    &prompts::DATA,
     &story::DATA,
 ];
 

@@ -11,7 +11,7 @@ use attnscope_report::drawing::{Bar, Drawing, Map, Rgb, SIZE, draw_chart, draw_m
 use attnscope_terminal::theme::{Depth, Ground, Theme};
 use ratatui::style::Color;
 
-use crate::panels::sweep;
+use crate::panels::{prompts_scatter, sweep};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 use crate::widgets::heatmap::{LOG_FLOOR, Scale};
@@ -88,6 +88,7 @@ fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
         Panel::Compare if app.shows_marked() => maps(maps::of_marked(app)),
         Panel::Compare => maps(maps::of_both(app)),
         Panel::Sweep => charts(sweep::charts(app)),
+        Panel::Prompts => charts(prompts_scatter::chart(app).into_iter().collect()),
         Panel::Story => match app.story.as_ref().and_then(|story| story.page()) {
             Some(page) => match &page.picture {
                 Picture::Charts(all) => charts(all.clone()),
