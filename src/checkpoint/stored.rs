@@ -14,6 +14,11 @@ pub(super) enum Stored {
     HalvesAlternate {
         d_head: usize,
     },
+    /// The neighbours that rotate together have their rows in two halves of what rotates; rows behind these do not rotate.
+    NeighboursApart {
+        d_head: usize,
+        d_rotary: usize,
+    },
     /// The file has all queries, then all keys, then all values; the model has groups of heads that share a key, each followed by
     /// its key and its value.
     GroupsApart {
@@ -65,7 +70,7 @@ impl Stored {
                 values.iter_mut().for_each(|v| *v = (-*v).ln());
                 Cow::Owned(values)
             }
-            Self::HalvesAlternate { d_head } => {
+            Self::HalvesAlternate { d_head } | Self::NeighboursApart { d_head, .. } => {
                 let first = rows.start / d_head * d_head;
                 let stored = plain(first..rows.end.next_multiple_of(d_head))?;
                 if stored.is_empty() {
@@ -76,7 +81,12 @@ impl Stored {
                     .par_chunks_exact_mut(width)
                     .zip(rows.into_par_iter())
                     .for_each(|(to, row)| {
-                        let from = stored_row(row, d_head) - first;
+                        let from = match self {
+                            Self::NeighboursApart { d_rotary, .. } => {
+                                row_of_halves(row, d_head, d_rotary)
+                            }
+                            _ => stored_row(row, d_head),
+                        } - first;
                         to.copy_from_slice(&stored[from * width..(from + 1) * width]);
                     });
                 Cow::Owned(values)
@@ -119,6 +129,15 @@ fn stored_row(row: usize, d_head: usize) -> usize {
     let (head, inside) = (row / d_head, row % d_head);
     let (half, pair) = (inside / (d_head / 2), inside % (d_head / 2));
     head * d_head + 2 * pair + half
+}
+
+/// Finds row `row` of heads whose rotating neighbours are stored in two halves.
+fn row_of_halves(row: usize, d_head: usize, d_rotary: usize) -> usize {
+    let (head, inside) = (row / d_head, row % d_head);
+    if inside >= d_rotary {
+        return row;
+    }
+    head * d_head + inside % 2 * (d_rotary / 2) + inside / 2
 }
 
 /// Finds row `row` of grouped queries, keys and values in a file that stores the three separately.
@@ -171,6 +190,22 @@ mod tests {
         for (from, to) in [(0, 18), (0, 1), (5, 7), (7, 8), (11, 18), (6, 12)] {
             let found = rows(stored, from..to, &shape, &file);
             assert_eq!(found, meant[from * width..to * width], "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn neighbours_in_halves_are_restored() {
+        // Two heads of six rows, of which four rotate.
+        let file: Vec<f32> = [0, 2, 1, 3, 4, 5, 10, 12, 11, 13, 14, 15]
+            .map(|row| row as f32)
+            .to_vec();
+        let stored = Stored::NeighboursApart {
+            d_head: 6,
+            d_rotary: 4,
+        };
+        let meant = [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15].map(|row| row as f32);
+        for (from, to) in [(0, 12), (1, 5), (7, 8)] {
+            assert_eq!(rows(stored, from..to, &[12], &file), meant[from..to]);
         }
     }
 

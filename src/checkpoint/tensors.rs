@@ -138,7 +138,9 @@ impl Tensors {
         all.any(|info| {
             matches!(
                 info.stored,
-                Stored::HalvesAlternate { .. } | Stored::GroupsApart { .. }
+                Stored::HalvesAlternate { .. }
+                    | Stored::NeighboursApart { .. }
+                    | Stored::GroupsApart { .. }
             )
         })
     }

@@ -20,7 +20,7 @@ fn serve(answers: Answers) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     thread::spawn(move || {
-        for stream in listener.incoming().take(64) {
+        for stream in listener.incoming().take(1024) {
             let Ok(stream) = stream else { return };
             let _ = answer(stream, answers);
         }
@@ -207,4 +207,68 @@ fn a_server_that_does_not_answer_is_one_line() {
         "{problem}"
     );
     assert_eq!(checked("127.0.0.1", &[]).0, Some(2));
+}
+
+/// What llama.cpp's server answers (build 11669): nothing of the prompt, and of what it writes the log-probability before the bias.
+fn as_llama_cpp(path: &str, body: &Value) -> (u16, String) {
+    match path {
+        "/v1/completions" => {
+            let written = json!({"id": 23, "token": "x", "bytes": [120], "logprob": -0.145, "top_logprobs": []});
+            let choice = json!({"text": "x", "index": 0, "logprobs": {"content": [written]}, "finish_reason": "length"});
+            let usage = json!({"completion_tokens": 1, "prompt_tokens": body["prompt"].as_array().map(Vec::len)});
+            (
+                200,
+                json!({"choices": [choice], "usage": usage}).to_string(),
+            )
+        }
+        "/completion" => {
+            let mut ids = body["prompt"].as_array().expect("ids").clone();
+            let n = ids.len();
+            ids.push(body["logit_bias"][0][0].clone());
+            let lines =
+                std::fs::read_to_string(fixture("llama.window_bf16.jsonl")).expect("a side");
+            let mut rows = lines
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+            let row = rows.find(|row| row["ids"].as_array().expect("ids").starts_with(&ids));
+            let logprob = &row.expect("ids of the side")["logprobs"][n];
+            let written =
+                json!({"id": ids[n], "token": "x", "logprob": logprob, "top_logprobs": []});
+            (
+                200,
+                json!({"completion_probabilities": [written], "tokens_evaluated": n}).to_string(),
+            )
+        }
+        _ => (
+            404,
+            json!({"error": {"message": "File Not Found"}}).to_string(),
+        ),
+    }
+}
+
+#[test]
+fn llama_cpps_server_is_made_to_write_each_token_of_a_prompt() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let answers = directory.path().join("answers.jsonl");
+    let kept = ["--answers", answers.to_str().expect("a path")];
+    let (code, said, problem) = checked(&serve(as_llama_cpp), &kept);
+    assert_eq!(code, Some(1), "{said} {problem}");
+    assert!(said.contains("a window of 32 keys"), "{said}");
+    // What was kept is a table of whole prompts.
+    let model = fixture("llama");
+    let output = attnscope(&["diff", "--quiet", kept[1], model.to_str().expect("a path")]);
+    assert!(text(&output.stdout).contains("a window of 32 keys"));
+    let other = |path: &str, body: &Value| {
+        let (status, answer) = as_llama_cpp(path, body);
+        (
+            status,
+            answer.replace("\"tokens_evaluated\":", "\"tokens_evaluated\":1"),
+        )
+    };
+    let (code, _, problem) = checked(&serve(other), &["--api", "llama-cpp"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        problem.contains("ran 11 tokens, expected the 1 that were sent"),
+        "{problem}"
+    );
 }

@@ -195,6 +195,28 @@ fn phi_3_has_long_factors_and_no_window_of_0() {
 }
 
 #[test]
+fn gpt_oss_rounds_the_ends_of_yarn_if_the_file_says_so() {
+    let yarn = [
+        word("gpt-oss.rope.scaling.type", "yarn"),
+        float("gpt-oss.rope.scaling.factor", 4.0),
+    ];
+    let stated = |truncates: bool| {
+        let key = "gpt-oss.rope.scaling.yarn_truncate";
+        let entries = [&yarn[..], &[entry(key, BOOL, &[u8::from(truncates)])]].concat();
+        open(&file("gpt-oss", 2, &entries))
+    };
+    for (found, truncates, is_stated) in [
+        (stated(true), true, true),
+        (stated(false), false, true),
+        (open(&file("gpt-oss", 2, &yarn)), false, false),
+    ] {
+        let scaling = found.config.get("rope_scaling").expect("a scaling");
+        assert_eq!(scaling["truncate"], truncates);
+        assert_eq!(found.remarks.is_empty(), is_stated, "{:?}", found.remarks);
+    }
+}
+
+#[test]
 fn qwen_scales_by_yarn_when_the_file_says_so() {
     let more = [
         word("qwen2.rope.scaling.type", "yarn"),
@@ -206,6 +228,18 @@ fn qwen_scales_by_yarn_when_the_file_says_so() {
         &open(&file("qwen2", 1, &more)),
         json!({"model_type": "qwen2", "rope_scaling": yarn}),
     );
+    // One key has Hugging Face's factor, the other what multiplies yarn's own.
+    for (key, expected) in [
+        ("qwen2.rope.scaling.yarn_attn_factor", 0.5),
+        (
+            "qwen2.rope.scaling.attn_factor",
+            0.5 * (0.1 * 4f64.ln() + 1.0),
+        ),
+    ] {
+        let found = open(&file("qwen2", 1, &[&more[..], &[float(key, 0.5)]].concat()));
+        let scaling = found.config.get("rope_scaling").expect("a scaling");
+        assert_eq!(scaling["attention_factor"], expected, "{key}");
+    }
     let found = open(&file(
         "qwen3",
         1,

@@ -27,6 +27,9 @@ const RARELY_KNOWN: &[(&str, f64)] = &[
     ("residual_scale", 1.0),
 ];
 
+/// Key of the number of a head's dimensions that rotate.
+const D_ROTARY: &str = "rope.dimension_count";
+
 /// Keys of the epsilon of norms.
 const EPS: [&str; 2] = [
     "attention.layer_norm_epsilon",
@@ -74,12 +77,17 @@ pub(super) fn sizes(metadata: &Metadata<'_>, stated: &Architecture) -> Result<Si
             problem,
         ));
     }
+    let d_rotary = match stated.rotary {
+        Rotary::Part => metadata.whole(&key(D_ROTARY))?.unwrap_or(d_head),
+        _ => d_head,
+    };
     Ok(Sizes {
         n_layers,
         d_model,
         n_heads,
         n_kv_heads,
         d_head,
+        d_rotary,
     })
 }
 
@@ -256,7 +264,6 @@ fn rotary(
     facts: &Facts<'_>,
     config: &mut Map<String, Value>,
 ) -> Result<()> {
-    const D_ROTARY: &str = "rope.dimension_count";
     let d_head = facts.sizes.d_head;
     let theta = facts.number("rope.freq_base")?.unwrap_or(10_000.0);
     set(config, "rope_theta", theta);

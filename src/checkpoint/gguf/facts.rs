@@ -24,6 +24,8 @@ pub(super) struct Sizes {
     pub n_heads: u64,
     pub n_kv_heads: u64,
     pub d_head: u64,
+    /// How many of a head's dimensions rotate, in architectures where files state it.
+    pub d_rotary: u64,
 }
 
 /// The inputs from which a file's configuration is built.

@@ -11,6 +11,13 @@ pub(super) enum LeftOut {
     Setting(&'static str, &'static str),
     /// A setting that has no key, and whether it matters for a configuration.
     SettingIf(fn(&Config) -> bool, &'static str, &'static str),
+    /// A setting whose key some files lack, and whether it matters for a configuration.
+    KeyIf(
+        fn(&Config) -> bool,
+        &'static str,
+        &'static str,
+        &'static str,
+    ),
     /// A setting whose key some files lack, by the key's ending.
     Key(&'static str, &'static str, &'static str),
     /// Rotary scaling or windows, which converters omit for some models.
@@ -26,6 +33,9 @@ pub(super) fn remark(left_out: LeftOut, facts: &Facts<'_>, config: &Config) -> O
         LeftOut::Nothing => None,
         LeftOut::Setting(what, taken) => Some(unsaid(what, taken)),
         LeftOut::SettingIf(matters, what, taken) => matters(config).then(|| unsaid(what, taken)),
+        LeftOut::KeyIf(matters, tail, what, taken) => {
+            (matters(config) && !states(tail)).then(|| unsaid(what, taken))
+        }
         LeftOut::Key(tail, what, taken) => (!states(tail)).then(|| unsaid(what, taken)),
         LeftOut::ScalingOrWindow => scaling_or_window(config, &facts.key(WINDOW)),
     }

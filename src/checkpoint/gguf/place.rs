@@ -289,9 +289,11 @@ impl Placer {
         let (architecture, sizes) = (self.architecture, self.sizes);
         let is_in_order = architecture.has(Quirk::BiasesInOrder) && name.ends_with(".bias");
         let halves_alternate = architecture.has(Quirk::HalvesAlternate) && !is_in_order;
+        let neighbours_apart = architecture.has(Quirk::NeighboursApart);
+        let is_reordered = halves_alternate || neighbours_apart;
         let n_heads = match part {
-            "attn_q" if halves_alternate => Some(sizes.n_heads),
-            "attn_k" if halves_alternate => Some(sizes.n_kv_heads),
+            "attn_q" if is_reordered => Some(sizes.n_heads),
+            "attn_k" if is_reordered => Some(sizes.n_kv_heads),
             _ => None,
         };
         if let Some(n_heads) = n_heads {
@@ -302,8 +304,12 @@ impl Placer {
                     format!("expected rows for {n_heads} heads of an even width, found {n_rows}");
                 return Err(Error::tensor(&self.path, &tensor.name, problem));
             }
-            return Ok(Stored::HalvesAlternate {
-                d_head: n_rows / n_heads,
+            let d_head = n_rows / n_heads;
+            return Ok(if neighbours_apart {
+                let d_rotary = (sizes.d_rotary as usize).min(d_head);
+                Stored::NeighboursApart { d_head, d_rotary }
+            } else {
+                Stored::HalvesAlternate { d_head }
             });
         }
         if part == "attn_qkv" && architecture.fused == Fused::ByGroups {
@@ -366,6 +372,7 @@ mod tests {
             n_heads,
             n_kv_heads,
             d_head,
+            d_rotary: d_head,
         };
         let architecture = Architecture::named(architecture).expect("a known architecture");
         let mut placer = Placer::new(architecture, sizes);

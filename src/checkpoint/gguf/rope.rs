@@ -118,13 +118,18 @@ fn yarn(
             scaling.insert(name.to_owned(), beta.into());
         }
     }
-    // llama.cpp's factor multiplies yarn's own factor; Hugging Face's replaces it.
-    let attention = match attention {
-        Some(attention) => Some(attention),
-        None => facts.number("rope.scaling.yarn_attn_factor")?,
+    if let Some(truncates) = facts.flag("rope.scaling.yarn_truncate")? {
+        scaling.insert("truncate".to_owned(), truncates.into());
+    }
+    // The converter writes Hugging Face's factor, which replaces yarn's own; llama.cpp does not read it. The other key, which it
+    // reads, multiplies yarn's own.
+    let whole = match facts.number("rope.scaling.yarn_attn_factor")? {
+        Some(whole) => Some(whole),
+        None => attention
+            .filter(|times| *times != 1.0)
+            .map(|times| times * (0.1 * factor.ln() + 1.0)),
     };
-    if let Some(attention) = attention.filter(|a| *a != 1.0) {
-        let whole = attention * (0.1 * factor.ln() + 1.0);
+    if let Some(whole) = whole {
         scaling.insert("attention_factor".to_owned(), whole.into());
     }
     Ok(Value::Object(scaling))

@@ -210,10 +210,12 @@ pub(super) fn olmo2(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resul
     Ok(())
 }
 
-/// GPT-OSS does not round the ends of yarn's band. No key states this, but all published models have it; llama.cpp rounds.
+/// GPT-OSS does not round the ends of yarn's band. Only recent files state this, but all published models have it; llama.cpp
+/// rounds, whatever the file states.
 pub(super) fn gpt_oss(_: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     if let Some(Value::Object(scaling)) = config.get_mut("rope_scaling")
         && scaling.get("rope_type") == Some(&json!("yarn"))
+        && !scaling.contains_key("truncate")
     {
         set(scaling, "truncate", false);
     }

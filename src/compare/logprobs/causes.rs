@@ -10,7 +10,7 @@ use super::between::gap;
 use super::floor::Level;
 use super::reference::{Referee, Reference, can_be_read};
 use super::scored::LogProbs;
-use super::side::{First, Judge, Pair, SideJudgement, pairs, standing, tolerance};
+use super::side::{First, Judge, Pair, SideJudgement, excused, pairs, standing, tolerance};
 use super::transformed::transformed;
 use super::tried::{Tried, explained};
 
@@ -103,6 +103,12 @@ impl<O: Ops> Referee<'_, O> {
             }
             Some(best) => search.best = Some((best.name.clone(), best.explains)),
             None => {}
+        }
+        if judged.cause.is_none()
+            && let Some(standing) = excused(&pairs, judge, judged.level)
+        {
+            judged.excuse(&standing);
+            return Ok(());
         }
         judged.search = Some(search);
         Ok(())

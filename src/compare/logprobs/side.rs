@@ -64,6 +64,15 @@ pub struct SideJudgement {
     pub search: Option<Search>,
 }
 
+impl SideJudgement {
+    /// Takes the side for one that does not depart: less precise arithmetic explains it.
+    pub(super) fn excuse(&mut self, standing: &Standing) {
+        self.level = standing.level;
+        self.n_beyond = standing.beyond.len();
+        (self.departs, self.first, self.search) = (false, None, None);
+    }
+}
+
 /// How many times its share of rounding one token may be off: extremes of normal noise, and its swings from token to token.
 const SWING: f64 = 6.0;
 
@@ -134,13 +143,27 @@ pub(super) struct Standing {
 
 /// Judges pairs: the precision of the side's arithmetic, and what it does not explain.
 pub(super) fn standing(pairs: &[Pair], judge: &Judge<'_>) -> Standing {
+    let level = level_of(pairs, (judge.usual_half, judge.quantum));
+    standing_at(level, pairs, judge)
+}
+
+/// The most precise arithmetic that explains what no cause explains, of those less precise than the side's own. Weights or a cache in 16
+/// bits before sums in f32 leave most tokens as exact as f32, and few of them farther off than that.
+pub(super) fn excused(pairs: &[Pair], judge: &Judge<'_>, own: Level) -> Option<Standing> {
+    let levels = [Level::F16, Level::Bf16];
+    let wider = levels.into_iter().filter(|level| *level > own);
+    let mut found = wider.map(|level| standing_at(level, pairs, judge));
+    found.find(|standing| judge.floor.given.is_none() && !standing.departs)
+}
+
+/// What arithmetic of a precision does not explain.
+fn standing_at(level: Level, pairs: &[Pair], judge: &Judge<'_>) -> Standing {
     let &Judge {
         floor,
         routes,
-        usual_half,
         quantum,
+        ..
     } = judge;
-    let level = level_of(pairs, (usual_half, quantum));
     let (n, mean) = mean_abs(pairs.iter());
     let beyond: Vec<usize> = (0..pairs.len())
         .filter(|idx| {

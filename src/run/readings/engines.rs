@@ -2,7 +2,7 @@
 //! files say.
 //!
 //! Beside the catalogue of readings these are: windows of twice and half the width, no sinks, no softcap on logits, no scaling of rotary
-//! embeddings, no factor of embeddings or logits, positions that are counted on from a later token as behind another prefix or over padding,
+//! embeddings or another of its variants, no factor of embeddings or logits, positions that are counted on from a later token as behind another prefix or over padding,
 //! another temperature, and what serving does to keys, values and weights.
 
 use std::sync::Arc;
@@ -215,6 +215,39 @@ fn settings(known: &Known<'_>) -> Vec<Reading> {
                 rope.magnitude = 1.0;
             }
         }),
+        rescaled(
+            known,
+            "the ends of yarn's ramp rounded to whole dimensions",
+            |own| {
+                if let RopeScaling::Yarn { truncates, .. } = own {
+                    *truncates = true;
+                }
+            },
+        ),
+        rescaled(known, "the ends of yarn's ramp not rounded", |own| {
+            if let RopeScaling::Yarn { truncates, .. } = own {
+                *truncates = false;
+            }
+        }),
+        // Engines choose once, by the length that they have room for.
+        rescaled(
+            known,
+            "the factors of longrope for long texts at every length",
+            |own| {
+                if let RopeScaling::Long { short, long, .. } = own {
+                    short.clone_from(long);
+                }
+            },
+        ),
+        rescaled(
+            known,
+            "the factors of longrope for short texts at every length",
+            |own| {
+                if let RopeScaling::Long { short, long, .. } = own {
+                    long.clone_from(short);
+                }
+            },
+        ),
         by_layer(known),
         whole("no softcap on logits", &|spec| {
             if let Some(head) = &mut spec.head {
@@ -234,6 +267,19 @@ fn settings(known: &Known<'_>) -> Vec<Reading> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Rotary embeddings with their scaling changed; `None` where the change does nothing.
+fn rescaled(known: &Known<'_>, name: &str, change: fn(&mut RopeScaling)) -> Option<Reading> {
+    let spec = known.with_blocks(|block| {
+        if let Some(own) = block.own_mut()
+            && let Some(rope) = &mut own.attention.rope
+        {
+            change(&mut rope.scaling);
+        }
+    })?;
+    let reading = Reading::new(FAMILY, name, "").with_attention(spec);
+    Some(reading.local(IsLocal::InLayers))
 }
 
 /// Scores of each layer divided by its number from 1, as `scale_attn_by_inverse_layer_idx` of GPT-2 does.

@@ -112,6 +112,8 @@ pub enum Rotary {
 pub enum Quirk {
     /// The rows of q and k are stored with the halves of each head interleaved.
     HalvesAlternate,
+    /// The rows of q and k that rotate are stored as two halves of each head where Hugging Face pairs neighbours.
+    NeighboursApart,
     /// The biases of q and k are stored in order, although the rows of the weights are interleaved.
     BiasesInOrder,
     /// Norm weights are stored with 1 added.

@@ -108,15 +108,11 @@ pub(super) static DECODERS: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
-        name: "glm4",
-        names: &[
-            ("ffn_up", "mlp.gate_up_proj"),
-            ("post_attention_norm", "post_self_attn_layernorm"),
-            ("post_ffw_norm", "post_mlp_layernorm"),
-        ],
-        switches: BIASES,
-        rotary: Rotary::Part,
-        ..PLAIN
+        // The rotation of images exists for halves alone.
+        variant: Some((&GLM4_OF_IMAGES, |_, states| {
+            states("rope.dimension_sections")
+        })),
+        ..GLM4
     },
     Architecture {
         name: "gpt2",
@@ -384,3 +380,21 @@ pub(super) static DECODERS: &[Architecture] = &[
         ..PLAIN
     },
 ];
+
+const GLM4: Architecture = Architecture {
+    name: "glm4",
+    names: &[
+        ("ffn_up", "mlp.gate_up_proj"),
+        ("post_attention_norm", "post_self_attn_layernorm"),
+        ("post_ffw_norm", "post_mlp_layernorm"),
+    ],
+    switches: BIASES,
+    rotary: Rotary::Part,
+    ..PLAIN
+};
+
+/// The language model of GLM-4V.
+static GLM4_OF_IMAGES: Architecture = Architecture {
+    quirks: &[Quirk::NeighboursApart],
+    ..GLM4
+};

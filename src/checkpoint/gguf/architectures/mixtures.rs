@@ -186,8 +186,9 @@ pub(super) static MIXTURES: &[Architecture] = &[
         switches: BIASES,
         full_every: Some(2),
         special: Some(special::gpt_oss),
-        left_out: LeftOut::SettingIf(
+        left_out: LeftOut::KeyIf(
             special::has_yarn,
+            "rope.scaling.yarn_truncate",
             "whether the ends of yarn's band are rounded",
             "as they are, as in all published models; llama.cpp rounds them",
         ),

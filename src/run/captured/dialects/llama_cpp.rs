@@ -5,6 +5,8 @@
 //! writes the fastest axis first: `{d_head, n_heads, n_tokens, 1}`. Values that were not printed are not compared, and printed ones
 //! only as far as they were written.
 
+mod said;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -14,6 +16,7 @@ use attnscope_checkpoint::{gguf, open_regular};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
 
+use self::said::Said;
 use super::modules::{Reads, Table};
 use super::place::{Place, Port};
 use super::{Dialect, Opened};
@@ -137,6 +140,12 @@ impl Header {
         Some(format!("layers.{layer_idx}.{own}{rope}:output"))
     }
 
+    /// Whether a pass begins here: all graphs begin by looking the tokens up. A run to warm up comes before the prompt, and one for
+    /// each token that is written after it.
+    fn begins_pass(&self) -> bool {
+        self.op == "GET_ROWS" && self.place().as_deref() == Some("layers.0:input")
+    }
+
     /// Whether the elements can be counted, with room to put other tokens before them.
     fn is_possible(&self) -> bool {
         let mut axes = self.shape.iter();
@@ -243,17 +252,19 @@ impl Listed {
 /// What a text says.
 #[derive(Default)]
 struct Text {
+    /// Tensors of the largest pass so far, and of the pass that is being read.
     tensors: BTreeMap<String, Listed>,
-    architecture: Option<String>,
-    ids: Vec<u32>,
+    now: BTreeMap<String, Listed>,
+    said: Said,
 }
 
 fn open(path: &Path) -> Result<Opened> {
     let Text {
-        mut tensors,
-        architecture,
-        ids,
+        mut tensors, said, ..
     } = read(path)?;
+    let Said {
+        architecture, ids, ..
+    } = said;
     let alternates = architecture.as_deref().and_then(gguf::alternates_halves);
     let mut d_head = None;
     let mut n_tokens = 0;
@@ -351,6 +362,9 @@ fn read(path: &Path) -> Result<Text> {
         let line = String::from_utf8_lossy(&bytes);
         if let Some(header) = Header::of(&line) {
             text.keep(now.take());
+            if header.begins_pass() {
+                text.end_pass();
+            }
             let is_read = |name: &String| {
                 let place = Place::parse(name);
                 place.is_some_and(|place| {
@@ -375,47 +389,38 @@ fn read(path: &Path) -> Result<Text> {
                 text.keep(now.take());
             }
         } else {
-            text.said(line.trim());
+            text.said.line(line.trim());
         }
     }
     text.keep(now);
+    text.end_pass();
     Ok(text)
 }
 
 impl Text {
-    /// Keeps a tensor, unless one of this name in a larger pass is there.
+    /// Begins another pass; of all passes the one with the most tokens is kept, of as many the first.
+    fn end_pass(&mut self) {
+        let tensors = std::mem::take(&mut self.now);
+        let n_tokens = |pass: &BTreeMap<String, Listed>| {
+            let counts = pass.iter().map(|(name, listed)| listed.n_tokens(name));
+            counts.max().unwrap_or(0)
+        };
+        if n_tokens(&tensors) > n_tokens(&self.tensors) {
+            self.tensors = tensors;
+        }
+    }
+
+    /// Keeps a tensor, unless a larger one of this name in the same pass is there.
     fn keep(&mut self, found: Option<(String, Header, Listed)>) {
         let Some((name, header, printed)) = found else {
             return;
         };
         let size = |listed: &Listed| listed.shape.iter().product::<usize>();
-        let is_kept = self.tensors.get(&name).is_none_or(|before| {
+        let is_kept = self.now.get(&name).is_none_or(|before| {
             size(&printed) > size(before) || (size(&printed) == size(before) && header.is_last())
         });
         if is_kept {
-            self.tensors.insert(name, printed);
-        }
-    }
-
-    /// Takes the architecture, or the ids of the prompt, one a line or as `piece(id)`.
-    fn said(&mut self, line: &str) {
-        let of = |key: &str| {
-            Some(
-                line.split_once(key)?
-                    .1
-                    .rsplit_once('=')?
-                    .1
-                    .trim()
-                    .to_owned(),
-            )
-        };
-        if self.architecture.is_none() {
-            self.architecture = of("general.architecture").or_else(|| of("print_info: arch "));
-        }
-        if line.contains("number of input tokens =") {
-            self.ids.clear();
-        } else if let Ok(id) = line.parse::<u32>() {
-            self.ids.push(id);
+            self.now.insert(name, printed);
         }
     }
 }

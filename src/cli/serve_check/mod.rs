@@ -1,7 +1,8 @@
 //! `attnscope serve-check`: asks a running server for the log-probabilities of prompts, and judges them by the checkpoint that it serves.
 
+mod server;
+
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use attnscope_compare::logprobs::{
@@ -10,10 +11,9 @@ use attnscope_compare::logprobs::{
 use attnscope_prompt::PromptForm;
 use attnscope_report::{LogProbDifference, Output, printable, read_logprobs_text};
 use attnscope_run::{Options, input_of};
-use attnscope_system::ask::{NoAnswer, ask};
 use clap::ValueEnum;
-use serde_json::{Value, json};
 
+use self::server::Server;
 use super::diff::logprobs::judged;
 use super::progress::{Task, note};
 use super::prompts::InputsArgs;
@@ -36,7 +36,7 @@ pub struct Args {
     /// Name of the model in requests [default: the checkpoint as it was given]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// Which interface to ask [default: OpenAI's, then SGLang's]
+    /// Which interface to ask [default: OpenAI's, then SGLang's, then llama.cpp's]
     #[arg(long, value_enum)]
     api: Option<Api>,
     /// Likeliest tokens to ask for
@@ -69,6 +69,8 @@ enum Api {
     Openai,
     /// SGLang's /generate
     Sglang,
+    /// llama.cpp's /completion, with a request for each token
+    LlamaCpp,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -166,97 +168,6 @@ fn base(url: &str) -> Result<String> {
         .find_map(|end| url.strip_suffix(end))
         .unwrap_or(url);
     Ok(url.to_owned())
-}
-
-/// A server, and the form of request that it answered last.
-struct Server<'a> {
-    args: &'a Args,
-    base: String,
-    key: Option<String>,
-    form: Option<usize>,
-}
-
-impl<'a> Server<'a> {
-    fn new(args: &'a Args, base: String) -> Self {
-        let key = std::env::var("ATTNSCOPE_API_KEY").ok();
-        Self {
-            args,
-            base,
-            key: key.filter(|key| !key.is_empty()),
-            form: None,
-        }
-    }
-
-    /// The forms of a request, the most telling first: with ids in the answer, the plain one, SGLang's own.
-    fn forms(&self, ids: &[u32]) -> Vec<(String, Value)> {
-        let args = self.args;
-        let given = args.checkpoint.display().to_string();
-        let model = args.model.as_deref().unwrap_or(&given);
-        let plain = json!({
-            "model": model, "prompt": ids, "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": args.top,
-        });
-        let mut telling = plain.clone();
-        for (key, value) in [
-            ("prompt_logprobs", json!(args.top)),
-            ("return_token_ids", json!(true)),
-            ("return_tokens_as_token_ids", json!(true)),
-            ("add_special_tokens", json!(false)),
-        ] {
-            telling[key] = value;
-        }
-        let own = json!({
-            "input_ids": ids, "return_logprob": true, "logprob_start_len": 0, "top_logprobs_num": args.top,
-            "sampling_params": {"max_new_tokens": 1, "temperature": 0},
-        });
-        let of_openai = format!("{}/v1/completions", self.base);
-        let mut forms = Vec::new();
-        if args.api != Some(Api::Sglang) {
-            forms.extend([(of_openai.clone(), telling), (of_openai, plain)]);
-        }
-        if args.api != Some(Api::Openai) {
-            forms.push((format!("{}/generate", self.base), own));
-        }
-        forms
-    }
-
-    /// Asks for the log-probabilities of some ids, in the first form that the server takes.
-    fn logprobs(&mut self, ids: &[u32]) -> Result<String> {
-        let forms = self.forms(ids);
-        let patience = Duration::from_secs(self.args.timeout);
-        let mut refusals = Vec::new();
-        for (idx, (url, body)) in forms.iter().enumerate() {
-            if self.form.is_some_and(|form| form != idx) {
-                continue;
-            }
-            match ask(url, body, self.key.as_deref(), patience) {
-                Ok(text) => {
-                    let read = read_logprobs_text(Path::new(url), &text, None);
-                    let has_prompt = read.is_ok_and(|table| {
-                        table
-                            .prompts
-                            .iter()
-                            .any(|prompt| prompt.n_scored() + 1 >= ids.len())
-                    });
-                    if has_prompt || ids.len() < 2 {
-                        self.form = Some(idx);
-                        return Ok(text);
-                    }
-                    refusals.push(format!(
-                        "{url} answers without log-probabilities of the prompt"
-                    ));
-                }
-                Err(NoAnswer::Refused(status, words)) => {
-                    refusals.push(format!("{url} answers with status {status}: {words}"));
-                }
-                Err(NoAnswer::Failed(problem)) => bail!("{url}: cannot be asked ({problem})"),
-            }
-        }
-        bail!(
-            "{}: expected log-probabilities of a prompt, found none: {}. llama-cpp-python needs logits_all=True, vLLM --max-logprobs",
-            self.args.url,
-            refusals.join("; ")
-        )
-    }
 }
 
 /// Gives the tokens of an answer their ids, and says whether they are those that were sent.
