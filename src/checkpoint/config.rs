@@ -167,7 +167,7 @@ impl fmt::Display for Origin {
             Self::Key(key) => write!(f, "config {key}"),
             Self::Default(key) => write!(f, "default, no {key}"),
             Self::Derived(how) => write!(f, "from {how}"),
-            Self::Family => f.write_str("always so here"),
+            Self::Family => f.write_str("fixed for this family"),
             Self::Set(SetBy::CommandLine) => f.write_str("set on the command line"),
             Self::Set(SetBy::File) => f.write_str("set in attnscope.toml"),
         }

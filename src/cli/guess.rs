@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let mut reasons = undecided(&found);
     if !found.is_understood() {
         reasons.push(format!(
-            "the best candidate loses {:.4} nats a token, hardly less than word frequencies ({:.4}): this is no reading of the weights",
+            "the best candidate loses {:.4} nats per token, hardly less than word frequencies ({:.4}): this is no reading of the weights",
             found.loss, found.unigram_loss
         ));
     }

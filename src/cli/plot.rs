@@ -113,6 +113,9 @@ pub struct Args {
     /// Title of the figure, in place of its own; "" for none
     #[arg(long, value_name = "TEXT", requires = "figure")]
     title: Option<String>,
+    /// Keep the letters of the figure as text that can be selected and edited, in place of outlines that look the same everywhere
+    #[arg(long, requires = "figure")]
+    live_text: bool,
     /// How the figure is stored [default: by the ending of --output, else svg]
     #[arg(long, requires = "figure", value_parser = formats())]
     format: Option<Format>,
@@ -492,6 +495,7 @@ pub fn run(args: &Args) -> Result<()> {
                     Paper {
                         width: args.width,
                         title,
+                        has_live_text: args.live_text,
                     },
                     stored,
                 )

@@ -28,7 +28,7 @@ fn hook_of_knob(name: &str) -> Hook {
         name if name.starts_with("rope_") => Hook::RotQ,
         "scale" | "mask" | "window" | "softcap" | "row_without_keys" => Hook::Scores,
         name if name.starts_with("bias") => Hook::Scores,
-        "softmax_axis" | "sinks" | "exceptions" => Hook::Pattern,
+        "softmax_axis" | "sinks" | "heads_that_differ" => Hook::Pattern,
         "branch_scale" => Hook::AttnOut,
         "mlp_resid_factor" => Hook::ResidPost,
         "attn_resid_factor" | "mlp_branch_scale" => Hook::MlpOut,
@@ -108,8 +108,8 @@ pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
         let (name, slots) = knob.knob.split_once('@').unwrap_or((&knob.knob, ""));
         if slots.is_empty() {
             let hook = match (name, at) {
-                // All norms share this knob, so it acts on whichever hook differs first.
-                ("norm_eps" | "norm_gain", at) => at,
+                // All norms share this knob, and an order of heads is found where it shows: at whichever hook differs first.
+                ("norm_eps" | "norm_gain" | "head_order" | "kv_head_order", at) => at,
                 ("norm_placement", at) if !layer.is_empty() && at >= Hook::Q => at,
                 _ => hook_of_norm(name).unwrap_or_else(|| hook_of_knob(name)),
             };

@@ -226,6 +226,7 @@ mod tests {
             ("scale=p_norm:3", "scale 0.25 → p_norm:3"),
             ("softmax_axis=queries", "softmax_axis keys → queries"),
             ("mask=none@L1", "mask@L1 causal → bidirectional"),
+            ("drop=zero@L1H2", "heads_that_differ@L1 none → H2 drop=zero"),
         ] {
             let a = spec("gpt2");
             let what_if: WhatIf = what_if.parse().expect("a change");
@@ -237,8 +238,11 @@ mod tests {
             let what_ifs = words.iter().map(|words| words.parse().expect("a change"));
             let b = with_what_ifs(&a, &what_ifs.collect::<Vec<_>>()).expect("applies");
             let knobs = spec_knobs(&b);
-            let found = knobs.into_iter().find(|knob| knob.name == "exceptions");
-            found.expect("exceptions").value.to_string()
+            let mut found = knobs
+                .iter()
+                .filter(|knob| knob.name == "heads_that_differ")
+                .map(|knob| knob.value.to_string());
+            found.find(|value| value != "none").expect("heads")
         };
         assert_eq!(value(&["drop=zero@L1H2"]), "H2 drop=zero");
         assert_eq!(value(&["scale=none@L0H1"]), "H1 scale=1");

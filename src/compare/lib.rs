@@ -10,6 +10,7 @@ mod explained;
 mod floors;
 mod gap;
 mod head_map;
+mod head_order;
 mod inferred_knob;
 mod knob;
 mod knobs;

@@ -20,6 +20,7 @@ use super::explained::explained;
 use super::floors::{Floors, Precision};
 use super::gap::{Axes, HookGap};
 use super::head_map::keep_worst;
+use super::head_order::OF_HEADS;
 use super::lockstep::{HookSums, Ran};
 use super::model_and_recording::{ModelAndRecording, nothing_in_common};
 use super::noise::{Noise, routes};
@@ -49,14 +50,15 @@ struct Listening<'a> {
     own: &'a CellRows<'a>,
     cross: &'a CellRows<'a>,
     found: &'a RefCell<Vec<(Stack, Hook, HookGap)>>,
-    /// Unrotated queries and keys of the layer, kept until the first difference. // [position, width]
+    /// What the heads of the layer have, kept until the first difference. // [position, width]
     before: &'a RefCell<BTreeMap<(Stack, Hook), Vec<f32>>>,
     is_told: &'a Cell<bool>,
 }
 
 impl Tap for Listening<'_> {
     fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool {
-        let is_before = matches!(hook, Hook::Q | Hook::K) && !self.is_told.get();
+        let explains = matches!(hook, Hook::Q | Hook::K | Hook::RotQ | Hook::RotK);
+        let is_before = explains && !self.is_told.get();
         is_before || self.of.recording.has((Some(stack), Some(layer_idx), hook))
     }
 
@@ -68,7 +70,7 @@ impl Tap for Listening<'_> {
         values: &[f32],
         width: usize,
     ) -> Result<()> {
-        if matches!(hook, Hook::Q | Hook::K) && !self.is_told.get() {
+        if OF_HEADS.contains(&hook) && !self.is_told.get() {
             self.before
                 .borrow_mut()
                 .insert((stack, hook), values.to_vec());
@@ -208,7 +210,7 @@ fn run<O: Ops>(
                 let is_beyond = total.relative() > tolerance || total.n_one_sided > 0;
                 if is_beyond && !is_told.replace(true) {
                     let at = (grid, layer_idx, hook);
-                    ran.inferred_knob = explained(of, at, &total, &before.borrow())?;
+                    ran.inferred_knob = explained(of, at, (&total, tolerance), &before.borrow())?;
                 }
                 differs |= is_beyond;
                 ran.hooks.push(HookSums {

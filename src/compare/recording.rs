@@ -155,7 +155,7 @@ impl Recording {
     /// Returns the form that a hook was recorded in; `None` if its shape cannot be that of the hook.
     pub(super) fn form(&self, place: HookPlace) -> Option<Form> {
         let (_, _, hook) = place;
-        let name = self.names.get(&place)?;
+        let name = self.names.get(&self.meant(place))?;
         let shape = self.captured.shape(name)?;
         let [_, n_heads, rows, columns] = Layout::of(&shape, self.axes(hook, name))?.dims;
         if matches!(hook, Hook::Scores | Hook::Pattern) {

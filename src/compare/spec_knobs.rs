@@ -198,9 +198,13 @@ fn block(list: &mut List, spec: &BlockSpec) {
     if let Some(own) = spec.own() {
         attention(list, &own.attention);
         projections(list, &own.projections);
-        if !own.exceptions.is_empty() {
-            list.word(Computation, "exceptions", exceptions(own));
-        }
+        // Always listed: a knob that only one side has is no difference.
+        let words = if own.exceptions.is_empty() {
+            "none".to_owned()
+        } else {
+            exceptions(own)
+        };
+        list.word(Computation, "heads_that_differ", words);
     }
     list.word(Computation, "norm_placement", placement(spec));
     let other = spec.other_mixer();

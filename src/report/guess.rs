@@ -27,7 +27,7 @@ pub struct GuessReport {
     kind: &'static str,
     /// The token that stands for a hidden one.
     mask_token: Option<u32>,
-    /// Mean loss in nats a token.
+    /// Mean loss in nats per token.
     loss: Number,
     /// What guessing by the texts' own frequencies would lose.
     unigram_loss: Number,
@@ -35,7 +35,7 @@ pub struct GuessReport {
     understood: bool,
     /// Whether the texts decide: the loss is near what they allow a trained model, and no other answer is within noise.
     decided: bool,
-    /// The loss up to which a model counts as trained on such texts, in nats a token.
+    /// The loss up to which a model counts as trained on such texts, in nats per token.
     most_loss: Number,
     /// Other answers that may be right as well, one a question.
     undecided: Vec<RivalRecord>,
@@ -62,7 +62,7 @@ struct RivalRecord {
     question: &'static str,
     /// The other answer.
     rival: String,
-    /// How much more it loses than the chosen one, in nats a token; less than 0 where it loses less.
+    /// How much more it loses than the chosen one, in nats per token; less than 0 where it loses less.
     ahead: Number,
     /// The 99 % interval of `ahead`.
     low: Number,
@@ -80,7 +80,7 @@ struct LineRecord {
     /// As TOML writes it.
     value: String,
     evidence: String,
-    /// By how much the second answer loses more, in nats a token; null where names and shapes leave no other.
+    /// By how much the second answer loses more, in nats per token; null where names and shapes leave no other.
     ahead: Option<Number>,
     /// The second answer.
     second: Option<String>,
@@ -174,7 +174,7 @@ pub fn undecided(guess: &Guess) -> Vec<String> {
         let value = guess.lines.iter().find(|line| line.key == *question);
         let value = value.map_or("what is written", |line| line.value.as_str());
         reasons.push(format!(
-            "{question}: {value}, or {}, which loses {:.4} nats a token {} (99 % interval {:.4}…{:.4}): about {} more tokens of such \
+            "{question}: {value}, or {}, which loses {:.4} nats per token {} (99 % interval {:.4}…{:.4}): about {} more tokens of such \
              text would decide",
             rival.words, ahead.mean.abs(), more, ahead.low, ahead.high, ahead.n_more
         ));
@@ -211,7 +211,7 @@ fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
     }
     let _ = writeln!(
         text,
-        "# Each comment says how much more the second answer loses, in nats a token."
+        "# Each comment says how much more the second answer loses, in nats per token."
     );
     let _ = writeln!(text, "# Layers: {}.", one_line(&guess.layers));
     if !guess.left.is_empty() {

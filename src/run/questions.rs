@@ -47,7 +47,7 @@ impl Bearing {
             Self::Yes => "yes",
             Self::ByDesign => "by design",
             Self::No => "no",
-            Self::Innocent => "innocent",
+            Self::Innocent => "not the cause",
             Self::NotConclusive => "not conclusive",
             Self::Cause => "the cause",
             Self::Unknown => "not known here",

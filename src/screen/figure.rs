@@ -110,6 +110,31 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
+/// Shortens a dotted name to at most `width` columns: its parts become their first letters, from the first on, as many as are
+/// needed. Numbers stay, and the last two parts are shortened last.
+pub fn short_name(name: &str, width: usize) -> String {
+    let mut parts: Vec<&str> = name.split('.').collect();
+    let n = parts.len();
+    for idx in (0..n.saturating_sub(2)).chain(n.saturating_sub(1)..n) {
+        if parts.join(".").width() <= width {
+            break;
+        }
+        let first = parts[idx].chars().next();
+        if n > 1 && !parts[idx].starts_with(|c: char| c.is_ascii_digit()) {
+            parts[idx] = &parts[idx][..first.map_or(0, char::len_utf8)];
+        }
+    }
+    let short = parts.join(".");
+    if short.width() <= width {
+        return short;
+    }
+    // Even then, what is at the end tells names apart more often.
+    let n_first = width.saturating_sub(1) / 3;
+    let head: String = short.chars().take(n_first).collect();
+    let rest = width.saturating_sub(head.width());
+    format!("{head}{}", cut_left(&short[head.len()..], rest))
+}
+
 /// Keeps the end of a text in at most `width` columns, starting with an ellipsis if something is missing.
 pub fn cut_left(text: &str, width: usize) -> String {
     if text.width() <= width {
@@ -161,6 +186,13 @@ pub fn bar(share: f32, width: usize) -> String {
     let mut text = "█".repeat(eighths / 8);
     text.push_str(EIGHTHS[eighths % 8]);
     text
+}
+
+/// Cuts a text without blanks into pieces of `width` characters.
+pub fn chunks(text: &str, width: usize) -> Vec<String> {
+    let letters: Vec<char> = text.chars().collect();
+    let pieces = letters.chunks(width.max(1));
+    pieces.map(|piece| piece.iter().collect()).collect()
 }
 
 /// Wraps words into lines of at most `width` columns.
@@ -220,6 +252,18 @@ mod tests {
         assert_eq!(cut("猫", 2), "猫");
         assert_eq!(cut_left("runs/step-500", 9), "…step-500");
         assert_eq!(cut_left("a", 9), "a");
+    }
+
+    #[test]
+    fn a_dotted_name_is_shortened_from_its_first_part_on() {
+        let name = "bert.encoder.layer.11.attention.self.query.weight";
+        assert_eq!(short_name(name, 60), name);
+        assert_eq!(short_name(name, 36), "b.e.l.11.attention.self.query.weight");
+        assert_eq!(short_name(name, 26), "b.e.l.11.a.s.query.weight");
+        assert_eq!(short_name(name, 20), "b.e.l.11.a.s.query.w");
+        let name = "bert.embeddings.word_embeddings.weight";
+        assert_eq!(short_name(name, 26), "b.e.word_embeddings.weight");
+        assert_eq!(short_name("a_name_without_any_dot", 10), "a_n…ny_dot");
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl App {
         if self.panel != Panel::Head || !scene.shows_part() {
             return;
         }
-        let (queries, keys) = panels::head::shown_cells(scene, areas(self.size).body);
+        let (queries, keys) = panels::head_layout::shown_cells(scene, areas(self.size).body);
         let head = scene.wanted_head();
         let Some(run) = scene.run() else { return };
         let is_awaited = run.awaited_part.as_ref().is_some_and(|wanted| {

@@ -15,8 +15,9 @@ use super::panels::checks_counts::n_not_run;
 use super::state::keys::Action;
 use super::state::panel::Panel;
 use super::state::run::{Preparing, Run, RunState};
-use super::state::runs::{Second, SecondRunKind};
+use super::state::runs::{Second, SecondRunKind, Shows};
 use super::state::scene::Scene;
+use super::state::shown_name::name_of;
 
 /// Builds line 1: what is open, what runs, and the worst finding.
 pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
@@ -35,7 +36,7 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
         Some(subject) => {
             // When there is a B, show A's name too, whichever side is shown.
             let a = app.runs.a.as_ref().filter(|_| app.runs.b.is_some());
-            let name = a.map_or_else(|| subject.name(), |a| a.subject.name());
+            let name = a.map_or_else(|| name_of(subject), |a| name_of(&a.subject));
             // Leave room for the current place: cut a long name on the left, because its end says more than its beginning.
             let name = cut_left(&name, (width as usize / 3).max(16));
             left.push(Span::styled(name, theme.strong()));
@@ -159,10 +160,14 @@ fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
         .theme
         .notable()
         .add_modifier(Modifier::REVERSED | Modifier::BOLD);
-    let shown = second.way.label(app.runs.shows).to_uppercase();
-    let [what, note] = second.way.banner(app.runs.shows);
+    // A panel that has no differences shows B, and the banner says so.
+    let side = match app.runs.shows {
+        Shows::Difference if !app.panel.has_differences() => Shows::B,
+        side => side,
+    };
+    let [what, note] = second.way.banner(side);
     // The shown side must stay readable: cut a long name on the left, because its end says more than its beginning.
-    let room = room.saturating_sub(what.len() + shown.len() + 8);
+    let room = room.saturating_sub(what.len() + note.len() + 6);
     let words = match second.way {
         SecondRunKind::WhatIf(_) | SecondRunKind::Against(Against::Reload) => second.way.words(),
         SecondRunKind::Against(Against::Target(_)) => cut_left(&second.way.words(), room),
@@ -170,7 +175,7 @@ fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     };
     [
         Span::raw("  "),
-        Span::styled(format!(" {what} {words} · {shown} "), style),
+        Span::styled(format!(" {what} {words} "), style),
         Span::styled(format!(" {note}"), app.theme.notable()),
     ]
 }

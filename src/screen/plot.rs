@@ -172,7 +172,7 @@ fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
         return false;
     };
     let has_head = || {
-        let view = panels::head::view(app.scene(), areas(app.size).body);
+        let view = panels::head_layout::view(app.scene(), areas(app.size).body);
         app.scene().shown_detail().is_some()
             && (!app.scene().shows_part()
                 || app.scene().part_with(&view.queries, &view.keys).is_some())

@@ -141,7 +141,7 @@ impl App {
     /// Zooms around the crosshair.
     pub(super) fn zoom(&mut self, by: i32) {
         let body = areas(self.size).body;
-        let now = panels::head::zoom(self.scene(), body);
+        let now = panels::head_layout::zoom(self.scene(), body);
         let most_out = -(self.scene().n_along(Axis::Query).max(1).ilog2() as i32);
         // Zoom levels 0 and 1 are the same scale, one cell per pixel: skip one of them.
         let next = match (now, by) {

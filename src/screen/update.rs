@@ -509,7 +509,7 @@ impl App {
 
     pub(super) fn keep_crosshair_in_sight(&mut self) {
         let body = areas(self.size).body;
-        let (first_query, first_key) = panels::head::window_start(self.scene(), body);
+        let (first_query, first_key) = panels::head_layout::window_start(self.scene(), body);
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
     }
 }

@@ -41,10 +41,10 @@ impl Ground {
 const MIDDLE: f64 = 0.179;
 
 /// Glyphs from nothing to full, for terminals without colour.
-const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
+const RAMP: [char; 5] = ['·', '░', '▒', '▓', '█'];
 
 /// Glyphs of decreases, from none to the largest.
-const LOSSES: [char; 5] = [' ', '.', '-', '=', '#'];
+const LOSSES: [char; 5] = ['·', '.', '-', '=', '#'];
 
 /// The user's colour settings, besides depth and background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -65,6 +65,11 @@ impl Measure {
         self != Self::Contribution
     }
 
+    /// Whether its values can be negative.
+    pub fn is_signed(self) -> bool {
+        !matches!(self, Self::Contribution | Self::Retrieval)
+    }
+
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|measure| *measure == self);
         Self::ALL[(at.unwrap_or(0) + 1) % Self::ALL.len()]

@@ -46,9 +46,9 @@ fn the_unscaled_translator_saturates_by_its_scores_and_the_scaled_one_does_not()
     for line in [
         "unscaled: yes. entropy is",
         "scaled: no. entropy is",
-        "unscaled: innocent. queries",
+        "unscaled: not the cause. queries",
         "unscaled: the cause. norm of a row",
-        "scaled: innocent. norm of a row",
+        "scaled: not the cause. norm of a row",
     ] {
         assert!(causes.contains(line), "{line}: {causes}");
     }

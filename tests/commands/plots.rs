@@ -82,8 +82,8 @@ fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
             &["--demo", "degenerate", "--page", "3"],
             "3 of 7 · the mask",
         ),
-        (&["--demo", "rescale"], "before · pattern"),
-        (&["--demo", "variance"], "L0H0 · statistics"),
+        (&["--demo", "rescale"], "A · pattern"),
+        (&["--demo", "variance"], "of 42 statistics"),
         (&["--demo", "alignment", "--panel", "head"], "“ninth”"),
         (
             &["--demo", "healed", "--panel", "rows"],
@@ -152,10 +152,7 @@ fn what_is_selected_is_what_is_shown() {
     );
     assert!(title.contains("max probability"), "{title}");
     let title = line(&["--panel", "tokens", "--receives", "--key", "4"], 2);
-    assert!(
-        title.contains("key receives from each query · 4"),
-        "{title}"
-    );
+    assert!(title.contains("attention to token 4"), "{title}");
     let title = line(
         &[
             "--panel",

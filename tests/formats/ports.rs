@@ -48,6 +48,23 @@ fn a_port_that_rotates_other_pairs_is_placed_where_it_rotates() {
 }
 
 #[test]
+fn a_port_that_repeats_kv_heads_as_a_whole_is_told_by_the_order_of_its_heads() {
+    let order = "kv_head_order 0 0 1 1 (repeat_interleave) 0 1 0 1 (repeat)";
+    // All copies of rotated keys, one copy of each head, and the pattern alone.
+    for (name, hook) in [
+        ("repeated", "rot_k L0"),
+        ("repeated_once", "rot_k L0"),
+        ("repeated_pattern", "pattern L0"),
+    ] {
+        let found = found(name);
+        assert!(found.first().starts_with(hook), "{name}: {}", found.first());
+        assert_eq!(found.knobs(), order, "{name}");
+    }
+    // Without agreement there is no cause.
+    assert_eq!(found("by_names").knobs(), "");
+}
+
+#[test]
 fn what_was_recorded_under_names_of_its_own_is_compared_where_it_is() {
     let found = found("by_names");
     // Rotated queries have no module: the first thing that shows is what heads give.

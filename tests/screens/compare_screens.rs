@@ -62,7 +62,7 @@ fn two_checkpoints() {
         screen.against(target(other.path()));
         let header = screen.text().lines().next().expect("a line").to_owned();
         assert!(
-            header.contains("AGAINST") && header.contains("DIFFERENCE"),
+            header.contains("AGAINST") && header.contains("Showing B − A"),
             "{header}"
         );
         screen.go(Panel::Compare);
@@ -312,7 +312,7 @@ fn a_nan_on_one_side_stays_on_its_side() {
     screen.go(Panel::Compare);
     let text = screen.text();
     assert!(
-        text.contains("B alone holds a NaN or an infinity from attn_out of L1 on"),
+        text.contains("only B has a NaN or an infinity, from attn_out of L1 on"),
         "{text}"
     );
     screen.typed("v");
@@ -344,7 +344,7 @@ fn findings_of_one_side_are_told_from_those_of_both() {
     screen.go(Panel::Checks);
     let text = screen.text();
     assert!(
-        text.contains("only after") && text.contains("wrong-axis"),
+        text.contains("only B") && text.contains("wrong-axis"),
         "{text}"
     );
 }

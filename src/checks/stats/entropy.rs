@@ -27,9 +27,9 @@ pub static RELATIVE: Statistic = Statistic {
     title: "relative entropy",
     unit: "",
     span: Span::Share,
-    low: "one key",
-    high: "all keys alike",
-    definition: "mean over queries that see at least two keys of entropy divided by log(visible keys)",
+    low: "focused",
+    high: "uniform",
+    definition: "row entropy ÷ log(number of visible keys), averaged over queries that see at least two keys",
     source: ZHAI,
     compute: Compute::Head(relative, Gather::Mean),
 };

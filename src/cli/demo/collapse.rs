@@ -27,7 +27,7 @@ const FIGURES: [(&str, &str, &str); 13] = [
         "/held_out/token_accuracy",
         "",
     ),
-    ("loss, nats a word", "/held_out/loss", ""),
+    ("loss, nats per word", "/held_out/loss", ""),
     ("alignment error rate", "/held_out/alignment_error_rate", ""),
     (
         "‖h‖ of the decoder",
@@ -95,12 +95,12 @@ fn training(records: &[Value; 2]) -> Page {
         picture: Picture::Charts(vec![
             chart(
                 "loss on 24 held-out pairs",
-                Axis::logarithmic("nats a word"),
+                Axis::logarithmic("nats per word"),
                 "/held_out/loss",
             ),
             chart(
                 "entropy of their steps' weights",
-                Axis::linear("share of ln n").from(0.0).to(1.0),
+                Axis::linear("fraction of ln n").from(0.0).to(1.0),
                 "/held_out/steps/relative_entropy",
             ),
         ]),
@@ -205,7 +205,7 @@ fn steps(nth: usize, ran: &Ran) -> Page {
             .collect()
     });
     let loss = ran.loss().map_or(String::new(), |loss| {
-        format!(" Loss on this target: {} nats a word.", digits(loss))
+        format!(" Loss on this target: {} nats per word.", digits(loss))
     });
     Page {
         title: ["each step, unscaled", "each step, scaled"][nth],

@@ -60,14 +60,14 @@ fn losses([degenerate, healthy]: &[Value; 2]) -> Page {
         title: "a loss too good to be true",
         words: format!(
             "Two GPT-2s of 2 layers began with the same weights and saw the same stories. One softmax ran over queries instead of \
-             keys. Its loss on texts it never saw falls to {:.2} nats a word; the grammar that wrote them has {entropy:.2}: nothing \
+             keys. Its loss on texts it never saw falls to {:.2} nats per word; the grammar that wrote them has {entropy:.2}: nothing \
              that reads only the past can know more. This is not overfitting: these texts are new to it. And no mask is missing.",
             number(&degenerate["prompts"]["readings"][1]["loss"]),
         ),
         picture: Picture::Charts(vec![Chart {
             title: "loss on held-out stories, stored at training".to_owned(),
             x: Axis::linear("step"),
-            y: Axis::linear("nats a word").from(0.0),
+            y: Axis::linear("nats per word").from(0.0),
             series,
             marks: Vec::new(),
         }]),

@@ -81,7 +81,7 @@ fn learning(records: &[Value; 2]) -> Page {
             chart(
                 records,
                 "loss on the second copy",
-                Axis::linear("nats a token").from(0.0),
+                Axis::linear("nats per token").from(0.0),
                 &[("/loss_second", "")],
             ),
             chart(

@@ -45,6 +45,7 @@ pub fn draw_figures(figures: &[Figure]) -> Drawing {
         height: bottom + MARGIN,
         title: titles.join(" · "),
         shapes,
+        has_live_text: false,
     }
 }
 

@@ -64,20 +64,41 @@ fn unit(face: &Face<'_>) -> f64 {
     f64::from(face.units_per_em())
 }
 
-/// Returns a text's glyphs with their offsets, and the total width.
-pub(super) fn glyphs(text: &str) -> (Vec<(Glyph, f64)>, f64) {
+/// Returns the file of the font.
+pub(super) fn file() -> &'static [u8] {
+    BYTES
+}
+
+/// Returns each letter of a text that has a glyph, with the glyph.
+pub(super) fn glyphs_of(text: &str) -> Vec<(Glyph, char)> {
     let Some(face) = FACE.as_ref() else {
-        return (Vec::new(), 0.0);
+        return Vec::new();
     };
-    let mut x = 0.0;
-    let mut found = Vec::new();
-    for c in text.chars() {
+    let found = text.chars().filter_map(|c| {
         let index = face
             .glyph_index(c)
             .or_else(|| face.glyph_index(REPLACEMENT));
-        let Some(index) = index else { continue };
-        found.push((Glyph(index.0), x));
-        x += f64::from(face.glyph_hor_advance(index).unwrap_or(0)) / unit(face);
+        Some((Glyph(index?.0), c))
+    });
+    found.collect()
+}
+
+/// Returns the width of a glyph at a font height of 1.
+pub(super) fn advance(glyph: Glyph) -> f64 {
+    let Some(face) = FACE.as_ref() else {
+        return 0.0;
+    };
+    let advance = face.glyph_hor_advance(ttf_parser::GlyphId(glyph.0));
+    f64::from(advance.unwrap_or(0)) / unit(face)
+}
+
+/// Returns a text's glyphs with their offsets, and the total width.
+pub(super) fn glyphs(text: &str) -> (Vec<(Glyph, f64)>, f64) {
+    let mut x = 0.0;
+    let mut found = Vec::new();
+    for (glyph, _) in glyphs_of(text) {
+        found.push((glyph, x));
+        x += advance(glyph);
     }
     (found, x)
 }

@@ -118,8 +118,57 @@ impl Side {
     }
 }
 
-/// Draws a map at a corner with a given width; returns its height.
-pub fn draw_map(shapes: &mut Vec<Shape>, map: &Map, (x, y): (f64, f64), width: f64) -> f64 {
+/// Room on the left of a map for its labels, and on the right for its colour bar.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Margins {
+    left: f64,
+    right: f64,
+}
+
+impl Margins {
+    /// The margins that a map of a given width needs.
+    pub fn of(map: &Map, width: f64) -> Self {
+        let ticks = map.bar.ticks.iter();
+        let ticks = ticks.map(|(_, label)| text_width(label, SIZE));
+        let right = 2.0 * GAP + BAR + 0.8 + ticks.fold(0.0, f64::max) + 1.7 * SIZE;
+        let title_room = 1.6 * SIZE;
+        // The labels' width depends on the cells' height, which depends on the labels' width: a few rounds are close enough.
+        let mut margins = Self {
+            left: title_room + 6.0,
+            right,
+        };
+        for _ in 0..3 {
+            let (_, high) = margins.cell(map, width);
+            margins.left = title_room + map.rows.widest(high) + GAP;
+        }
+        margins
+    }
+
+    /// The margins that suffice for two maps, so that both are drawn equally large.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            left: self.left.max(other.left),
+            right: self.right.max(other.right),
+        }
+    }
+
+    /// Width and height of a cell.
+    fn cell(self, map: &Map, width: f64) -> (f64, f64) {
+        let n_columns = map.columns.labels.len().max(1);
+        let wide = (width - self.left - self.right).max(10.0) / n_columns as f64;
+        (wide, wide.min(HIGHEST_CELL))
+    }
+}
+
+/// Draws a map at a corner with a given width and at least the given margins; returns its height.
+pub fn draw_map(
+    shapes: &mut Vec<Shape>,
+    map: &Map,
+    (x, y): (f64, f64),
+    width: f64,
+    least: Margins,
+) -> f64 {
     let (n_rows, n_columns) = (
         map.rows.labels.len().max(1),
         map.columns.labels.len().max(1),
@@ -135,24 +184,11 @@ pub fn draw_map(shapes: &mut Vec<Shape>, map: &Map, (x, y): (f64, f64), width: f
         )));
         1.8 * SIZE
     };
-    let ticks = map
-        .bar
-        .ticks
-        .iter()
-        .map(|(_, label)| text_width(label, SIZE));
-    let right = 2.0 * GAP + BAR + 0.8 + ticks.fold(0.0, f64::max) + 1.7 * SIZE;
-    let title_room = 1.6 * SIZE;
-    // The labels' width depends on the cells' height, which depends on the labels' width: a few rounds are close enough.
-    let mut left = title_room + 6.0;
-    let mut cell = (0.0, 0.0);
-    for _ in 0..3 {
-        let wide = (width - left - right).max(10.0) / n_columns as f64;
-        cell = (wide, wide.min(HIGHEST_CELL));
-        left = title_room + map.rows.widest(cell.1) + GAP;
-    }
+    let margins = Margins::of(map, width).or(least);
+    let cell = margins.cell(map, width);
     let (wide, high) = cell;
     let place = Area {
-        x: x + left,
+        x: x + margins.left,
         y: y + top,
         width: wide * n_columns as f64,
         height: high * n_rows as f64,

@@ -1,10 +1,11 @@
-//! A drawing for print: shapes on a white page in millimetres, written as SVG, PNG or PDF with the same outlines in each.
+//! A drawing for print: shapes on a white page in millimetres, written as SVG, PNG or PDF. Text is drawn as the same outlines in each, or kept as text.
 
 mod figures;
 mod font;
 mod lines;
 mod map;
 mod pdf;
+mod pdf_font;
 mod png;
 mod svg;
 
@@ -14,7 +15,7 @@ use std::path::Path;
 pub use figures::draw_figures;
 pub use font::{lacks, text_width};
 pub use lines::draw_chart;
-pub use map::{Bar, Map, Side, draw_map};
+pub use map::{Bar, Map, Margins, Side, draw_map};
 pub use pdf::pdf;
 pub use png::png;
 pub use svg::svg;
@@ -33,6 +34,8 @@ pub struct Drawing {
     /// Description for search and screen readers.
     pub title: String,
     pub shapes: Vec<Shape>,
+    /// Whether SVG and PDF hold text as text, which can be selected and edited, and not as outlines.
+    pub has_live_text: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -171,8 +174,14 @@ impl Area {
     }
 }
 
-/// Returns the area of each run of cells: neighbours of one colour in a row are merged.
-fn runs(place: Area, n_columns: usize, cells: &[Option<Rgb>]) -> impl Iterator<Item = (Area, Rgb)> {
+/// Returns the area of each run of cells: neighbours of one colour in a row are merged. Each reaches so far below the cells that
+/// are drawn after it, right of it and under it, that viewers which smooth edges show no seam.
+fn runs(
+    place: Area,
+    n_columns: usize,
+    cells: &[Option<Rgb>],
+    overlap: f64,
+) -> impl Iterator<Item = (Area, Rgb)> {
     let n_rows = cells.len() / n_columns.max(1);
     let (wide, high) = (
         place.width / n_columns as f64,
@@ -184,11 +193,22 @@ fn runs(place: Area, n_columns: usize, cells: &[Option<Rgb>]) -> impl Iterator<I
         row.chunk_by(|a, b| a == b).filter_map(move |run| {
             let begin = first;
             first += run.len();
+            let is_drawn = |cell: Option<&Option<Rgb>>| cell.is_some_and(Option::is_some);
+            let beside = is_drawn(row.get(first));
+            let below = (row_idx + 1) * n_columns;
+            let below = (begin..first).all(|column| is_drawn(cells.get(below + column)));
+            let under = |is_drawn: bool, side: f64| {
+                if is_drawn {
+                    overlap.min(0.5 * side)
+                } else {
+                    0.0
+                }
+            };
             let place = Area {
                 x: place.x + begin as f64 * wide,
                 y: place.y + row_idx as f64 * high,
-                width: run.len() as f64 * wide,
-                height: high,
+                width: run.len() as f64 * wide + under(beside, wide),
+                height: high + under(below, high),
             };
             Some((place, run[0]?))
         })

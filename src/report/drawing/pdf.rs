@@ -1,4 +1,4 @@
-//! Drawings as PDF: one page of vector shapes, text as outlines.
+//! Drawings as PDF: one page of vector shapes, text as outlines or as text.
 
 use std::io::{self, Write as _};
 
@@ -7,10 +7,14 @@ use flate2::write::ZlibEncoder;
 use pdf_writer::{Content, Filter, Finish, Pdf, Rect, Ref, TextStr};
 
 use super::font::{Step, glyphs, outline};
+use super::pdf_font::{FONT, FONT_NAME, Letters};
 use super::{Area, Drawing, Rgb, Shape, Stroke, Text, runs};
 
 /// Points per millimetre.
 const SCALE: f64 = 72.0 / 25.4;
+
+/// Overlap of neighbouring cells in millimetres.
+const OVERLAP: f64 = 0.1;
 
 const CATALOG: Ref = Ref::new(1);
 const PAGES: Ref = Ref::new(2);
@@ -25,11 +29,18 @@ const INFO: Ref = Ref::new(5);
 pub fn pdf(drawing: &Drawing) -> io::Result<Vec<u8>> {
     let size = [drawing.width, drawing.height].map(|side| (side * SCALE) as f32);
     let mut content = Content::new();
+    let mut letters = drawing.has_live_text.then(Letters::default);
     // From here on, units are millimetres from the upper left corner.
     let scale = SCALE as f32;
     content.transform([scale, 0.0, 0.0, -scale, 0.0, size[1]]);
     for shape in &drawing.shapes {
-        draw(&mut content, shape);
+        match (shape, &mut letters) {
+            (Shape::Text(text), Some(letters)) => {
+                fill_in(&mut content, text.colour);
+                letters.write(&mut content, text);
+            }
+            _ => draw(&mut content, shape),
+        }
     }
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&content.finish())?;
@@ -40,9 +51,16 @@ pub fn pdf(drawing: &Drawing) -> io::Result<Vec<u8>> {
     pdf.pages(PAGES).kids([PAGE]).count(1);
     let mut page = pdf.page(PAGE);
     page.media_box(Rect::new(0.0, 0.0, size[0], size[1]));
-    page.parent(PAGES).contents(CONTENT).resources();
+    let mut resources = page.parent(PAGES).contents(CONTENT).resources();
+    if letters.is_some() {
+        resources.fonts().pair(FONT_NAME, FONT);
+    }
+    drop(resources);
     page.finish();
     pdf.stream(CONTENT, &content).filter(Filter::FlateDecode);
+    if let Some(letters) = &letters {
+        letters.embed(&mut pdf)?;
+    }
     pdf.document_info(INFO)
         .title(TextStr(&drawing.title))
         .creator(TextStr("attnscope"))
@@ -80,7 +98,7 @@ fn draw(content: &mut Content, shape: &Shape) {
             n_columns,
             cells,
         } => {
-            for (place, fill) in runs(*place, *n_columns, cells) {
+            for (place, fill) in runs(*place, *n_columns, cells, OVERLAP) {
                 fill_area(content, place, fill);
             }
         }

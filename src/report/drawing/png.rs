@@ -127,7 +127,7 @@ fn draw(page: &mut Pixmap, shape: &Shape) {
             n_columns,
             cells,
         } => {
-            for (place, fill) in runs(*place, *n_columns, cells) {
+            for (place, fill) in runs(*place, *n_columns, cells, 0.0) {
                 fill_area(page, place, fill);
             }
         }

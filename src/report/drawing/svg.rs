@@ -1,4 +1,4 @@
-//! Drawings as SVG: text is drawn as outlines, so that the file needs no font and looks the same in every program.
+//! Drawings as SVG: text is drawn as outlines, so that the file needs no font and looks the same in every program, or kept as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{PreEscaped, Render, html};
 
 use super::font::{Glyph, Step, glyphs, outline};
-use super::{Area, Drawing, Rgb, Shape, Stroke, Text, length, runs};
+use super::{Anchor, Area, Drawing, Rgb, Shape, Stroke, Text, length, runs};
 
 /// Most cells drawn as rectangles; a larger map is embedded as an image with one pixel per cell.
 const MOST_CELLS: usize = 80 * 80;
@@ -19,7 +19,10 @@ pub fn svg(drawing: &Drawing) -> String {
     let mut used = BTreeSet::new();
     let mut body = String::new();
     for shape in &drawing.shapes {
-        write_shape(&mut body, &mut used, shape);
+        match shape {
+            Shape::Text(text) if drawing.has_live_text => write_live(&mut body, text),
+            _ => write_shape(&mut body, &mut used, shape),
+        }
     }
     let mut letters = String::new();
     for glyph in used {
@@ -128,7 +131,7 @@ fn write_cells(body: &mut String, place: Area, n_columns: usize, cells: &[Option
     if cells.len() <= MOST_CELLS {
         // Without smoothing, so that adjacent cells have no seam.
         body.push_str(r#"<g shape-rendering="crispEdges">"#);
-        for (place, fill) in runs(place, n_columns, cells) {
+        for (place, fill) in runs(place, n_columns, cells, 0.0) {
             let (x, y) = (length(place.x), length(place.y));
             let (wide, high) = (length(place.width), length(place.height));
             let fill = colour(fill);
@@ -151,6 +154,25 @@ fn write_cells(body: &mut String, place: Area, n_columns: usize, cells: &[Option
         length(place.width),
         length(place.height),
         STANDARD.encode(bytes)
+    );
+}
+
+/// Writes text as text, in the font of drawings if the reader has it.
+fn write_live(body: &mut String, text: &Text) {
+    let turned = if text.is_upright { " rotate(-90)" } else { "" };
+    let anchor = match text.anchor {
+        Anchor::Start => "start",
+        Anchor::Middle => "middle",
+        Anchor::End => "end",
+    };
+    let words = text.text.as_str().render().into_string();
+    let _ = write!(
+        body,
+        r#"<text font-family="DejaVu Sans, Verdana, sans-serif" font-size="{}" text-anchor="{anchor}" fill="{}" transform="translate({} {}){turned}">{words}</text>"#,
+        length(text.size),
+        colour(text.colour),
+        length(text.at.0),
+        length(text.at.1)
     );
 }
 

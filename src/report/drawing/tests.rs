@@ -13,6 +13,7 @@ fn drawing() -> Drawing {
         width: 40.0,
         height: 30.0,
         title: "a <map> & more".to_owned(),
+        has_live_text: false,
         shapes: vec![
             Shape::Cells {
                 place: Area {
@@ -181,4 +182,24 @@ fn an_svg_embeds_a_large_map_as_one_image() {
     let decoder = ::png::Decoder::new(std::io::Cursor::new(bytes.expect("base64")));
     let reader = decoder.read_info().expect("a PNG");
     assert_eq!(reader.info().size(), (200, 100));
+}
+
+#[test]
+fn live_text_stays_text_in_svg_and_pdf() {
+    let live = Drawing {
+        has_live_text: true,
+        ..drawing()
+    };
+    let svg = svg(&live);
+    let document = roxmltree::Document::parse(&svg).expect("an SVG");
+    let mut texts = document
+        .descendants()
+        .filter(|node| node.has_tag_name("text"));
+    assert_eq!(texts.next().and_then(|node| node.text()), Some("L1H3 <q>"));
+    let bytes = pdf(&live).expect("packs");
+    let text = String::from_utf8_lossy(&bytes);
+    for part in ["/Identity-H", "/FontFile2", "/ToUnicode"] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert!(!String::from_utf8_lossy(&pdf(&drawing()).expect("packs")).contains("/FontFile2"));
 }

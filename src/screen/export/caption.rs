@@ -5,6 +5,7 @@ use attnscope_prompt::Source;
 
 use super::svg::Caption;
 use crate::state::scene::Scene;
+use crate::state::shown_name::name_of;
 
 /// Characters quoted from the text.
 const QUOTED: usize = 300;
@@ -20,8 +21,8 @@ pub fn caption(app: Scene<'_>) -> Caption {
     match app.subject() {
         None => sentences.push(format!("Opening {}", app.opening)),
         Some(subject) => {
-            title.push(subject.name());
-            sentences.push(format!("Model {}, {}", subject.name(), subject.kind()));
+            title.push(name_of(subject));
+            sentences.push(format!("Model {}, {}", name_of(subject), subject.kind()));
         }
     }
     if app.panel.is_of_head() {

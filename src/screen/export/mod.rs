@@ -63,6 +63,10 @@ impl Export {
     /// When the panel has no figure.
     pub fn asked_for(app: &App, effect: &Effect) -> Result<Self> {
         match effect {
+            Effect::ExportFigure if !paper::has_figure(app.scene()) => Err(Error::Prompt(format!(
+                "there is no figure of {} now; Overview, Head, Compare, Effect, Sweep, History and story pages have one",
+                app.panel.title()
+            ))),
             Effect::ExportFigure => Self::figure_of(app, &Paper::default(), Format::Svg, false),
             _ => Self::of(app, false),
         }

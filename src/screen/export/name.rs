@@ -8,6 +8,7 @@ use attnscope_run::HeadMap;
 use crate::state::app::Overlay;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
+use crate::state::shown_name;
 
 /// Approximate bytes of a model's name, so that the whole file name fits on a line.
 const LONGEST: usize = 32;
@@ -70,7 +71,7 @@ pub fn name_of(app: Scene<'_>) -> String {
 /// The model, or what is being opened, as part of a file name.
 fn model(app: Scene<'_>) -> String {
     let name = match app.subject() {
-        Some(subject) => subject.name(),
+        Some(subject) => shown_name::name_of(subject),
         None => {
             let path = Path::new(&app.opening);
             let last = path.file_name().unwrap_or(path.as_os_str());

@@ -72,7 +72,7 @@ The first column, `part`, says what kind of row it is; cells that a kind does no
 be read back as they were; those that are not finite are `NaN`, `Infinity` and `-Infinity`. Layers, heads, queries, keys and
 positions count from 0. `stack` is empty for the only stack, else `encoder`, `decoder` or `cross`. Tokens are as the tokenizer
 reads them, blanks and line breaks included. The last column of every table, `side`, is empty unless there are two runs. It says
-whether a row is of the run `before` or `after` what is supposed (`w`, `--what-if`), or of `A` or `B` (`--against`, `E`). Where the screen
+whether a row belongs to the run `before` or `after` a what-if (`w`, `--what-if`), or to `A` or `B` (`--against`, `E`). Where the screen
 shows the difference, both are there. In
 Python, a map is
 

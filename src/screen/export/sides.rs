@@ -23,7 +23,12 @@ pub fn csv(app: &App, is_raw: bool) -> io::Result<Vec<u8>> {
                 Shows::Difference => vec![Shows::A, Shows::B],
                 side => vec![side],
             };
-            let of = |side| (table(Scene::of(app, side)), second.way.label(side));
+            let of = |side| {
+                (
+                    table(Scene::of(app, side)),
+                    second.way.label_in_tables(side),
+                )
+            };
             shown.into_iter().map(of).collect()
         }
         _ => vec![(table(app.scene()), "")],

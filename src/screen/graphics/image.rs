@@ -64,10 +64,10 @@ impl Image {
             usize::from(area.width) * wide,
             usize::from(area.height) * high,
         );
-        let column = |x: usize| map.place_at(map.window.first_key, x as f64 / wide as f64);
-        let row = |y: usize| map.place_at(map.window.first_query, 2.0 * y as f64 / high as f64);
+        let column = |x: usize| map.window.keys.place_at(x as f64 / wide as f64);
+        let row = |y: usize| map.window.queries.place_at(2.0 * y as f64 / high as f64);
         let columns: Vec<usize> = (0..width).map(column).collect();
-        let level = map.level_at(1.0 / wide as f64);
+        let level = map.level_at(2.0 / high as f64, 1.0 / wide as f64);
         let rows: Vec<usize> = (0..height).map(row).collect();
         let mut pixels = Vec::with_capacity(width * height);
         for row_idx in &rows {
@@ -108,7 +108,8 @@ fn index(map: &HeatMap<'_>, level: usize, row_idx: usize, column_idx: usize) -> 
         return 0;
     }
     let value = pooled.at(row, column);
-    if value == f32::NEG_INFINITY {
+    let is_hidden = || (map.hidden).hides(level, row..row + 1, column..column + 1);
+    if value == f32::NEG_INFINITY || value == 0.0 && is_hidden() {
         return 0;
     }
     Palette::index(Some(map.scale.share(value)))

@@ -9,7 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
-use crate::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
+use crate::widgets::heatmap::{HeatMap, Scale};
+use crate::widgets::hidden::Hidden;
+use crate::widgets::window::Window;
 
 fn with<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
     |name| {
@@ -77,11 +79,8 @@ fn image(n: usize, columns: u16, zoom: i32, crosshair: Option<(usize, usize)>) -
     let map = HeatMap {
         theme: &theme,
         values: &Pyramid::new(pooled),
-        window: Window {
-            first_query: 0,
-            first_key: 0,
-            scale: Ratio::of_zoom(zoom),
-        },
+        hidden: Hidden::Nothing,
+        window: Window::of_zoom(zoom, n, usize::from(columns)),
         scale: Scale {
             low: 0.0,
             high: 1.0,

@@ -19,6 +19,7 @@ use crate::state::find::{Item, Target};
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;
+use crate::widgets::hidden::Hidden;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Columns of a finding's bar, and how many times its threshold fills it.
@@ -208,9 +209,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     };
     if judgement(app).is_none() {
         let text = if run.is_running() {
-            " checks are made when the run is over …"
+            " the checks start when the run ends …"
         } else {
-            " the run did not end: nothing was judged. Press e to run again."
+            " the run did not finish, so nothing was checked. Press e to run again."
         };
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         framed(frame, parts.detail, app, "");
@@ -300,7 +301,7 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
     let spans = match entry {
         Entry::Finding(finding) | Entry::Side(finding, _) => {
             let style = style_of(theme, finding.severity);
-            let against = against(finding).replace("against", "vs");
+            let against = against(finding).join(" vs ");
             let place = match finding.place.to_string() {
                 empty if empty.is_empty() => "whole model".to_owned(),
                 place => place,
@@ -382,7 +383,8 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                 unit => format!(" {unit}"),
             };
             parts.push(("seen", finding.evidence.clone()));
-            parts.push(("measured", format!("{}{unit}", against(finding))));
+            let [value, threshold] = against(finding);
+            parts.push(("measured", format!("{value}{unit} (threshold {threshold})")));
             parts.push(("do", finding.advice.clone()));
             attnscope_checks::find(finding.check)
         }
@@ -421,16 +423,12 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 }
 
 /// Value and threshold.
-fn against(finding: &Finding) -> String {
+fn against(finding: &Finding) -> [String; 2] {
     let plain = |value: f64| match value {
         0.0 => "0".to_owned(),
         value => figure(value, 0),
     };
-    format!(
-        "{} against {}",
-        plain(finding.value),
-        plain(finding.threshold)
-    )
+    [finding.value, finding.threshold].map(plain)
 }
 
 /// The part of a check's page that says why it matters, on one line.
@@ -451,6 +449,7 @@ fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, influence: 
     let whole = WholeMap {
         theme: &app.theme,
         values: &map,
+        hidden: Hidden::Nothing,
         scale: Scale {
             low: 0.0,
             high: if largest > 0.0 { largest } else { 1.0 },

@@ -10,15 +10,17 @@ use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
+use super::statistic_figure::{UNDEFINED, change_of};
 use super::tokens_change::both_predictions;
-use super::{compare_differs, head_grid, marked, overview};
-use crate::figure::{change, cut, figure, fit};
+use super::{compare_differs, head_grid, hidden_cells, marked, overview};
+use crate::figure::{cut, figure, fit};
 use crate::state::app::App;
 use crate::state::run::Run;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::Scale;
+use crate::widgets::hidden::Hidden;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Number of predictions shown of each side.
@@ -107,7 +109,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         let what = second.way.banner(Shows::B)[0].to_lowercase();
         let title = format!(" {what} {} ", second.way.words());
         let inside = framed(frame, area, app, cut(&title, area.width as usize - 2));
-        let text = " it runs once the run that is going is over …";
+        let text = " it starts when the current run ends …";
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         return;
     };
@@ -137,13 +139,13 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .subject()
         .and_then(|subject| subject.why_not(Ability::WhatIf));
     let note = match lacks {
-        Some(reason) => format!("Nothing can be supposed here: {reason}."),
-        None => "Press w to run the checkpoint with another scale, softmax axis, mask, temperature or cap, with queries and keys \
-                 normed, or without a head: in one head, one layer or everywhere. Only the layers from the change on run again."
+        Some(reason) => format!("No what-ifs here: {reason}."),
+        None => "Press w for a what-if: another scale, softmax axis, mask, temperature or cap, QK-norm, or a dropped head; in one \
+                 head, one layer or everywhere. Only the layers from the change on run again."
             .to_owned(),
     };
     let lines = [
-        "Nothing is compared: this is the checkpoint as it is.".to_owned(),
+        "There is no second run: this is the checkpoint as it is.".to_owned(),
         String::new(),
         note,
         String::new(),
@@ -151,7 +153,7 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         String::new(),
         "Start with --against to compare with another checkpoint or a trace.".to_owned(),
         String::new(),
-        "Every panel then shows A, B or the difference: v turns them, and W goes back to A alone."
+        "Every panel then shows A, B or the difference: v changes between them, and W goes back to A."
             .to_owned(),
     ];
     let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
@@ -219,13 +221,17 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
             is_log: app.head_view.is_log,
         }
     };
-    for ((map, area), side) in maps.into_iter().zip(&insides).zip([Shows::A, Shows::B]) {
+    for (((map, detail), area), side) in (maps.into_iter().zip(details))
+        .zip(&insides)
+        .zip([Shows::A, Shows::B])
+    {
         let at = app.crosshair_in(side);
-        draw_map(frame, *area, &app.theme, (map, at), scale);
+        let hidden = hidden_cells::of_map(Scene::of(app.state(), side), detail, map);
+        draw_map(frame, *area, &app.theme, (map, hidden, at), scale);
     }
     let sizes = maps.map(|map| (map.finest().n_rows, map.finest().n_cols));
     if sizes[0] != sizes[1] {
-        let text = "texts of two lengths: no cell of A is a cell of B";
+        let text = "the texts differ in length, so the maps cannot be subtracted";
         let text = Paragraph::new(text)
             .style(app.theme.dim())
             .wrap(Wrap { trim: true });
@@ -240,7 +246,14 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
             is_log: false,
         };
         let at = app.crosshair_in(Shows::B);
-        draw_map(frame, insides[2], &app.theme.diverging(), (map, at), scale);
+        let hidden = hidden_cells::of_change(app, map);
+        draw_map(
+            frame,
+            insides[2],
+            &app.theme.diverging(),
+            (map, hidden, at),
+            scale,
+        );
     }
 }
 
@@ -248,7 +261,7 @@ fn draw_map(
     frame: &mut Frame<'_>,
     area: Rect,
     theme: &Theme,
-    (map, (query_idx, key_idx)): (&Pyramid, (usize, usize)),
+    (map, hidden, (query_idx, key_idx)): (&Pyramid, Hidden<'_>, (usize, usize)),
     scale: Scale,
 ) {
     let finest = map.finest();
@@ -259,6 +272,7 @@ fn draw_map(
     let whole = WholeMap {
         theme,
         values: map,
+        hidden,
         scale,
         crosshair: Some(at),
         margins: None,
@@ -270,7 +284,8 @@ fn draw_map(
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let inside = framed(frame, area, app, selection_title(app, " · figures"));
-    let Some([before, after]) = both_heads(app) else {
+    let layers = app.both_layers(app.selection.stack, app.selection.layer_idx);
+    let (Some([before, after]), Some(layers)) = (both_heads(app), layers) else {
         return;
     };
     let n_columns = if inside.width >= 90 { 2 } else { 1 };
@@ -289,8 +304,9 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     ));
     let one = |stat: &Stat| -> Vec<Span<'static>> {
         let values = [before, after].map(|head| head.stats.of(*stat));
-        let change = change(values[0], values[1], 10);
-        let style = if change.trim() == "0" {
+        let at = (stat.idx(), app.selection.head_idx);
+        let (figures, change) = change_of(layers, at, values, (9, 10));
+        let style = if matches!(change.trim(), "0" | UNDEFINED) {
             theme.dim()
         } else {
             theme.accent()
@@ -300,19 +316,26 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                 format!(" {}", fit(stat.statistic().title, name_width)),
                 theme.dim(),
             ),
-            Span::raw(format!(
-                "{:>9}{:>9}",
-                figure(values[0], 0),
-                figure(values[1], 0)
-            )),
+            Span::raw(figures.concat()),
             Span::styled(format!("{change} "), style),
         ]
     };
     let figures: Vec<Stat> = overview::figures(app).collect();
     let rows = figures.chunks(n_columns);
-    let lines: Vec<Line<'static>> = std::iter::once(title)
+    let mut lines: Vec<Line<'static>> = std::iter::once(title)
         .chain(rows.map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>())))
         .collect();
+    // Say once why values are missing, in place of the last lines if necessary.
+    let why = |stat: &Stat| {
+        let head_idx = Some(app.selection.head_idx);
+        let mut layers = layers.iter();
+        layers.find_map(|layer| layer.why_undefined(stat.idx(), head_idx))
+    };
+    if let Some(why) = figures.iter().find_map(why) {
+        lines.truncate((inside.height as usize).saturating_sub(1));
+        let text = cut(&format!(" {UNDEFINED} {why}"), inside.width as usize);
+        lines.push(Line::styled(text, theme.dim()));
+    }
     frame.render_widget(Paragraph::new(lines), inside);
 }
 

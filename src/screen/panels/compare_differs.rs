@@ -49,8 +49,8 @@ fn said(app: Scene<'_>) -> Result<&Comparison, String> {
         let [aligned, _] = &second.aligned;
         let n = |run: &Run| run.prompt.tokens.len();
         return Err(format!(
-            "One model on two prompts of {} and {} tokens, of which {} stand for each other: no hook, knob or tensor is to be \
-             compared. Heads compare by statistics; the maps stand side by side.",
+            "One model on two prompts of {} and {} tokens, {} of them aligned. Hooks, knobs and tensors are not compared. \
+             Heads compare by statistics; their maps are side by side.",
             n(a),
             n(b),
             aligned.n_paired()
@@ -62,9 +62,9 @@ fn said(app: Scene<'_>) -> Result<&Comparison, String> {
             Err("Comparing tensors and every hook of both runs … c stops".to_owned())
         }
         Comparing::No if !app.awaits_comparison() => {
-            Err("No hooks are to be compared: heads compare by statistics and maps.".to_owned())
+            Err("There are no hooks to compare: heads compare by statistics and maps.".to_owned())
         }
-        Comparing::No => Err("The comparison begins once both runs are over …".to_owned()),
+        Comparing::No => Err("The comparison starts when both runs end …".to_owned()),
         Comparing::Ended(reason) => Err(format!("Not compared: {reason}. Press e to run again.")),
     }
 }
@@ -85,6 +85,7 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
         theme.notable()
     };
     let mut lines = Vec::new();
+    let are_judged = comparison.floors.base.is_finite();
     let n_headline = if inside.height >= 8 { 2 } else { 1 };
     let room = width.saturating_sub(2);
     // Knobs and tensors are also listed below, so use the longest headline that fits.
@@ -110,7 +111,7 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
             format!(" of {}", Place::layer(stack, layer_idx))
         });
         let text = format!(
-            " {side} alone holds a NaN or an infinity from {}{place} on",
+            " only {side} has a NaN or an infinity, from {}{place} on",
             hook.name()
         );
         lines.push(Line::styled(cut(&text, width), theme.bad()));
@@ -118,7 +119,10 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
     let n_left = (inside.height as usize)
         .saturating_sub(lines.len() + 2)
         .max(1);
-    lines.extend(chain(app, comparison, width, n_left));
+    // Of runs that are the same, every difference is rounding.
+    if !(comparison.is_same() && are_judged) {
+        lines.extend(chain(app, comparison, width, n_left));
+    }
     let are_models = app
         .both_runs()
         .is_some_and(|both| both.iter().all(|run| run.subject.model().is_some()));
@@ -132,7 +136,7 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
     }
     let alone = isolated(comparison);
     if !alone.is_empty() {
-        lines.push(named(app, "differ given A's input ", alone, width));
+        lines.push(named(app, "differ on A's input ", alone, width));
     }
     lines
 }

@@ -1,7 +1,7 @@
 //! Effects of heads on the output: heads by a measure, the path of a logit through the layers, and the logit lens.
 
-use attnscope_report::chart::{Axis as ChartAxis, Chart, Series};
 use attnscope_spec::Place;
+use attnscope_terminal::theme::Theme;
 use attnscope_worker::EffectShown;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -10,14 +10,14 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use crate::figure::{cut, figure, figure_within, fit, wrapped};
+use super::effect_path;
+use crate::figure::{bar, cut, figure, figure_within, fit, share, wrapped};
 use crate::state::app::App;
 use crate::state::filter::List;
 use crate::state::keys::Action;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
-use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::legend::legend;
 
@@ -36,8 +36,13 @@ struct Parts {
 }
 
 fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    // Without predictions there is neither a lens nor a path.
+    let share = match app.no_predictions() {
+        Some(_) => 100,
+        None => 48,
+    };
     let [left, right] =
-        Layout::horizontal([Constraint::Percentage(48), Constraint::Min(0)]).areas(area);
+        Layout::horizontal([Constraint::Percentage(share), Constraint::Min(0)]).areas(area);
     let n_layers = app.n_layers();
     let around = AROUND + n_below(app, left.width) as usize;
     let n_grid = (n_layers + around)
@@ -99,27 +104,43 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         }
         return;
     };
-    let most = shown.heads.iter().chain(&[]).map(|(_, value)| value.abs());
-    let others = shown.others.iter().map(|(_, value)| value.abs());
-    let most = most.chain(others).filter(|value| value.is_finite());
-    let most = most.fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let ends = ends(app, shown);
     if !parts.grid.is_empty() {
-        draw_grid(frame, parts.grid, app, shown, most);
+        draw_grid(frame, parts.grid, app, shown, ends);
     }
     if !parts.ranking.is_empty() {
-        draw_ranking(frame, parts.ranking, app, shown, most);
+        draw_ranking(frame, parts.ranking, app, shown, ends);
     }
     if !parts.lens.is_empty() {
         draw_lens(frame, parts.lens, app, shown);
     }
     if !parts.path.is_empty() {
-        draw_path(frame, parts.path, app, shown);
+        effect_path::draw(frame, parts.path, app, shown);
     }
 }
 
-/// Maps a value between −most and most to 0..1.
-fn share(value: f64, most: f64) -> f32 {
-    ((value / most + 1.0) / 2.0) as f32
+/// The ends of the scale: around 0, or from 0 for a measure that cannot be negative.
+pub fn ends(app: Scene<'_>, shown: &EffectShown) -> (f64, f64) {
+    let heads = shown.heads.iter().map(|(_, value)| value.abs());
+    let others = shown.others.iter().map(|(_, value)| value.abs());
+    let finite = heads.chain(others).filter(|value| value.is_finite());
+    let most = finite.fold(0.0, f64::max);
+    let most = if most > 0.0 { most } else { 1.0 };
+    let low = if app.effect_measure().is_signed() {
+        -most
+    } else {
+        0.0
+    };
+    (low, most)
+}
+
+/// The theme of a scale.
+fn theme_of(app: Scene<'_>, (low, _): (f64, f64)) -> Theme {
+    if low < 0.0 {
+        app.theme.diverging()
+    } else {
+        app.theme.clone()
+    }
 }
 
 fn title(app: Scene<'_>, shown: &EffectShown) -> String {
@@ -136,10 +157,10 @@ fn title(app: Scene<'_>, shown: &EffectShown) -> String {
 }
 
 /// Label of the measured run when the screen shows a difference: effects are measured on one run.
-fn side(app: Scene<'_>) -> String {
+pub(super) fn side(app: Scene<'_>) -> String {
     let second = app.runs.b.as_ref().filter(|_| app.shows_difference());
     second.map_or(String::new(), |second| {
-        format!(" · {} alone", second.way.label(Shows::B))
+        format!(" · {}", second.way.label(Shows::B))
     })
 }
 
@@ -149,9 +170,15 @@ fn cell_width(app: Scene<'_>, width: usize) -> usize {
     (room / app.n_heads().max(1)).clamp(2, 7)
 }
 
-fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown, most: f64) {
+fn draw_grid(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: Scene<'_>,
+    shown: &EffectShown,
+    ends: (f64, f64),
+) {
     let inside = framed(frame, area, app, title(app, shown));
-    let theme = app.theme.diverging();
+    let theme = theme_of(app, ends);
     let width = cell_width(app, area.width as usize);
     let n_rows = (inside.height as usize).saturating_sub(2 + n_below(app, area.width) as usize);
     let n_layers = app.n_layers();
@@ -196,7 +223,7 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
                 spans.push(Span::styled(fit("·", width), app.theme.dim()));
                 continue;
             };
-            let at = share(*value, most);
+            let at = share(*value, ends);
             let mark = if is_selected { '◆' } else { ' ' };
             let (style, glyph) = if theme.has_colour() {
                 (Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)), ' ')
@@ -227,8 +254,8 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
     let mut line = match &shown.note {
         _ if has_values => legend(
             &theme,
-            &format!(" {}", figure(-most, 0)),
-            &figure(most, 0),
+            &format!(" {}", figure(ends.0, 0)),
+            &figure(ends.1, 0),
             9,
         ),
         Some(why) => Line::styled(
@@ -237,7 +264,7 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
         ),
         None => Line::styled(" no value yet", app.theme.dim()),
     };
-    let about = app.effect_measure().about();
+    let about = about(app);
     if n_below == 0 {
         line.push_span(Span::styled(format!("  {about}"), app.theme.dim()));
         frame.render_widget(line, bottom);
@@ -250,11 +277,20 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
         width: inside.width.saturating_sub(1),
         height: n_below,
     };
-    let lines = wrapped(about, below.width as usize);
+    let lines = wrapped(&about, below.width as usize);
     let lines = lines
         .into_iter()
         .map(|line| Line::styled(line, app.theme.dim()));
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), below);
+}
+
+/// What the numbers mean, and why there are no others.
+fn about(app: Scene<'_>) -> String {
+    let about = app.effect_measure().about();
+    match app.no_predictions() {
+        Some(why) => format!("{about} · {why}"),
+        None => about.to_owned(),
+    }
 }
 
 /// Columns of the scale below the grid, with the numbers at its ends.
@@ -262,17 +298,20 @@ const SCALE: usize = 28;
 
 /// Rows below the scale for the meaning of a number; 0 if the meaning fits next to the scale.
 fn n_below(app: Scene<'_>, width: u16) -> u16 {
-    let about = app.effect_measure().about();
+    let about = about(app);
     let width = (width as usize).saturating_sub(3);
     if SCALE + about.chars().count() <= width {
         0
     } else {
-        wrapped(about, width.max(1)).len() as u16
+        wrapped(&about, width.max(1)).len() as u16
     }
 }
 
-/// A bar that starts at 0 in the middle: to the left for negative values.
-fn bar_around(value: f64, most: f64, width: usize) -> String {
+/// A bar that starts at 0: in the middle, to the left for negative values, or at the left if there are none.
+fn bar_around(value: f64, (low, most): (f64, f64), width: usize) -> String {
+    if low >= 0.0 {
+        return fit(&bar(share(value, (low, most)), width), width);
+    }
     let half = width.saturating_sub(1) / 2;
     let n = ((value.abs() / most) * half as f64).round() as usize;
     let n = n.min(half);
@@ -338,7 +377,13 @@ fn ranking_title(app: Scene<'_>, width: usize) -> String {
     found.map_or_else(|| format!(" largest first{side} {note}"), String::clone)
 }
 
-fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown, most: f64) {
+fn draw_ranking(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: Scene<'_>,
+    shown: &EffectShown,
+    ends: (f64, f64),
+) {
     let inside = framed(frame, area, app, ranking_title(app, area.width as usize));
     let all = shown_entries(app, shown);
     let n_rows = inside.height as usize;
@@ -346,10 +391,10 @@ fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &Effec
     let at = all
         .iter()
         .position(|(place, ..)| place.is_some_and(|p| p.is_same_head(&here)));
-    let first = at.unwrap_or(0).saturating_sub(n_rows.saturating_sub(1));
+    let first = first_row(at, all.len(), n_rows);
     let name_width = if inside.width >= 50 { 19 } else { 12 };
     let bar_width = (inside.width as usize).saturating_sub(name_width + 11);
-    let differences = app.theme.diverging();
+    let theme = theme_of(app, ends);
     let lines = all
         .iter()
         .skip(first)
@@ -365,17 +410,25 @@ fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &Effec
             };
             // Use the colours at the ends of the grid's scale, so that a bar and a cell of the same sign have the same colour.
             let end = if *value < 0.0 { 0.0 } else { 1.0 };
-            let bar_style = Style::new().fg(differences.heat(end));
+            let bar_style = Style::new().fg(theme.heat(end));
             Line::from(vec![
                 Span::styled(format!("{mark}{}", fit(name, name_width - 1)), style),
-                Span::styled(bar_around(*value, most, bar_width), bar_style),
+                Span::styled(bar_around(*value, ends, bar_width), bar_style),
                 Span::raw(format!(" {}", figure(*value, 8))),
             ])
         });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
-fn label(shown: &EffectShown, id: u32) -> String {
+/// The first entry of the ranking that is shown, so that the selected one is visible; the largest while nothing needs scrolling.
+fn first_row(selected: Option<usize>, n: usize, n_rows: usize) -> usize {
+    let first = selected
+        .unwrap_or(0)
+        .saturating_sub(n_rows.saturating_sub(1));
+    first.min(n.saturating_sub(n_rows))
+}
+
+pub(super) fn label(shown: &EffectShown, id: u32) -> String {
     let found = shown.labels.get(&id);
     found.map_or_else(|| id.to_string(), |label| crate::figure::token_label(label))
 }
@@ -433,50 +486,6 @@ fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-fn draw_path(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown) {
-    let token = shown
-        .token
-        .map_or(String::new(), |id| format!(" of “{}”", label(shown, id)));
-    let title = format!(" path of the logit{token}{} ", side(app));
-    let inside = framed(
-        frame,
-        area,
-        app,
-        cut(&title, (area.width as usize).saturating_sub(4)),
-    );
-    if shown.path.is_empty() {
-        let text = match &shown.note {
-            Some(note) => note.clone(),
-            None => "the logit layer by layer: n chooses attribution".to_owned(),
-        };
-        for (row, line) in wrapped(&text, (inside.width as usize).saturating_sub(2))
-            .into_iter()
-            .take(inside.height as usize)
-            .enumerate()
-        {
-            let place = Rect {
-                y: inside.y + row as u16,
-                height: 1,
-                ..inside
-            };
-            frame.render_widget(Line::styled(format!(" {line}"), app.theme.dim()), place);
-        }
-        return;
-    }
-    let points = shown.path.iter().enumerate();
-    let points = points
-        .map(|(depth, value)| (depth as f64, *value))
-        .collect();
-    let chart = Chart {
-        title: "sum of the shares so far".to_owned(),
-        x: ChartAxis::linear("layers").whole(),
-        y: ChartAxis::linear("logit"),
-        series: vec![Series::line("logit", points)],
-        marks: Vec::new(),
-    };
-    draw_chart(&chart, inside, frame.buffer_mut(), &app.theme);
-}
-
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let scene = app.scene();
@@ -492,9 +501,7 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let at = all
         .iter()
         .position(|(place, ..)| place.is_some_and(|p| p.is_same_head(&here)));
-    let first = at
-        .unwrap_or(0)
-        .saturating_sub((list.height as usize).saturating_sub(1));
+    let first = first_row(at, all.len(), list.height as usize);
     let found = all
         .get(first + (row - list.y) as usize)
         .and_then(|(place, ..)| *place);

@@ -1,190 +1,25 @@
 //! One head at full resolution: the map with tokens on both axes, its margins, and the selected query's row.
 
-use std::ops::Range;
-
 use attnscope_checks::stats::HeadType;
 use attnscope_compute::attention::HeadSummary;
 use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::layout::{Position, Rect};
 use ratatui::text::Span;
 
-use super::head_row;
+use super::head_layout::{ENTROPIES, Parts, View, cells_in, is_whole, parts, view_of};
+use super::{head_row, hidden_cells};
 use crate::figure::{cut, figure};
 use crate::state::app::App;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
 use crate::widgets::frame::{framed, selection_title, waiting};
-use crate::widgets::heatmap::{HeatMap, LOG_FLOOR, Ratio, Scale, Window};
+use crate::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale};
+use crate::widgets::hidden::Hidden;
 use crate::widgets::legend::legend;
 use crate::widgets::margins::{Margin, draw_columns, draw_rows};
-
-/// Columns for query labels, rows for key labels, columns for the row entropies.
-const QUERY_LABELS: u16 = 10;
-const KEY_LABELS: u16 = 5;
-const KEY_LABELS_LEAST: u16 = 3;
-const KEY_LABELS_MOST: u16 = 14;
-const ENTROPIES: u16 = 6;
-
-/// Layout of the panel.
-struct Parts {
-    frame: Rect,
-    map: Rect,
-    /// Rows of key labels, below the map and its margin.
-    n_key_labels: u16,
-    side: Rect,
-}
-
-/// The boxes of the panel: the map, and the selected query beside it.
-fn boxes(app: Scene<'_>, area: Rect) -> [Rect; 2] {
-    let [mut frame, mut side] =
-        Layout::horizontal([Constraint::Percentage(66), Constraint::Min(30)]).areas(area);
-    app.arrange(area, &mut [&mut frame, &mut side]);
-    [frame, side]
-}
-
-/// The boxes of the panel.
-pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
-    boxes(app, area).to_vec()
-}
-
-fn parts(app: Scene<'_>, area: Rect) -> Parts {
-    let [frame, side] = boxes(app, area);
-    let map_with = |n_key_labels: u16| Rect {
-        x: frame.x + 1 + QUERY_LABELS,
-        y: frame.y + 1,
-        width: frame.width.saturating_sub(2 + QUERY_LABELS + ENTROPIES),
-        // Below the map: attention received by keys, key labels, legend.
-        height: frame.height.saturating_sub(2 + 1 + n_key_labels + 1),
-    };
-    // Use short labels if they let the map show more, and longer ones if it leaves rows free.
-    let [usual, short] = [KEY_LABELS, KEY_LABELS_LEAST].map(|n| scale_in(app, map_with(n)));
-    let n_labels = if short.zoom() > usual.zoom() {
-        KEY_LABELS_LEAST
-    } else {
-        KEY_LABELS
-    };
-    let map = map_with(n_labels);
-    let scale = scale_in(app, map);
-    let [n_pixels, n_across] =
-        [Axis::Query, Axis::Key].map(|axis| scale.pixels_for(n_cells(app, axis)));
-    let n_used = u16::try_from(n_pixels.div_ceil(2)).unwrap_or(u16::MAX);
-    let n_spare = map
-        .height
-        .saturating_sub(n_used)
-        .min(KEY_LABELS_MOST - KEY_LABELS);
-    Parts {
-        frame,
-        map: Rect {
-            height: map.height - n_spare,
-            // Align the row bars with the map, which may be narrower than its area.
-            width: map.width.min(u16::try_from(n_across).unwrap_or(u16::MAX)),
-            ..map
-        },
-        n_key_labels: n_labels + n_spare,
-        side,
-    }
-}
-
-/// The scale of the map: the chosen one, or the largest that fits.
-fn scale_in(app: Scene<'_>, map: Rect) -> Ratio {
-    let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| n_cells(app, axis));
-    let (rows, cols) = (2 * map.height as usize, map.width as usize);
-    let fitting = || Ratio::to_fit(n_queries, n_keys, rows, cols);
-    app.head_view.zoom.map_or_else(fitting, Ratio::of_zoom)
-}
-
-/// The current zoom, or the nearest zoom below the scale that fits.
-pub fn zoom(app: Scene<'_>, area: Rect) -> i32 {
-    // Longer labels only take rows that the map leaves free, so the scale is the same.
-    let fits = || scale_in(app, parts(app, area).map).zoom();
-    app.head_view.zoom.unwrap_or_else(fits)
-}
-
-/// Number of cells of the finest level along an axis.
-fn n_cells(app: Scene<'_>, axis: Axis) -> usize {
-    let pooling = app.pooling();
-    app.n_along(axis).div_ceil(pooling)
-}
-
-/// The first query and key to show, so that the crosshair is visible.
-pub fn window_start(app: Scene<'_>, area: Rect) -> (usize, usize) {
-    let map = parts(app, area).map;
-    let window = Window::whole(scale_in(app, map));
-    let pooling = app.pooling();
-    let along = |axis: Axis, first: usize, selected: usize, n_pixels: usize| {
-        let n_shown = window.cells_in(n_pixels).max(1);
-        let last_start = n_cells(app, axis).saturating_sub(n_shown);
-        let kept = first
-            .min(selected)
-            .max((selected + 1).saturating_sub(n_shown))
-            .min(last_start);
-        // Zoomed out, a pixel starts at a multiple of the cells that it covers.
-        let level = window.scale.level;
-        kept >> level << level
-    };
-    (
-        along(
-            Axis::Query,
-            app.head_view.first_query,
-            app.selection.query_idx / pooling,
-            2 * map.height as usize,
-        ),
-        along(
-            Axis::Key,
-            app.head_view.first_key,
-            app.selection.key_idx / pooling,
-            map.width as usize,
-        ),
-    )
-}
-
-fn window(app: Scene<'_>, area: Rect) -> Window {
-    let (first_query, first_key) = window_start(app, area);
-    Window {
-        first_query,
-        first_key,
-        scale: scale_in(app, parts(app, area).map),
-    }
-}
-
-/// The visible queries and keys, for a map whose cells are single pairs of tokens.
-pub fn shown_cells(app: Scene<'_>, area: Rect) -> (Range<usize>, Range<usize>) {
-    let (map, window) = (parts(app, area).map, window(app, area));
-    let along = |axis: Axis, first: usize, n_pixels: usize| {
-        // A partly visible cell counts as visible.
-        first..(first + window.cells_in(n_pixels) + 1).min(n_cells(app, axis))
-    };
-    (
-        along(Axis::Query, window.first_query, 2 * map.height as usize),
-        along(Axis::Key, window.first_key, map.width as usize),
-    )
-}
-
-/// The visible part of the map.
-pub struct View {
-    pub queries: Range<usize>,
-    pub keys: Range<usize>,
-    /// A pixel covers 2^`level` cells on a side.
-    pub level: usize,
-}
-
-/// The visible tokens, including those of partly visible cells.
-pub fn view(app: Scene<'_>, area: Rect) -> View {
-    let (map, window, pooling) = (parts(app, area).map, window(app, area), app.pooling());
-    let along = |axis: Axis, first: usize, n_pixels: usize| {
-        let last = window.cells_at(first, n_pixels.saturating_sub(1));
-        let end = last.end * pooling;
-        let n = app.n_along(axis);
-        (first * pooling).min(n)..end.min(n)
-    };
-    View {
-        queries: along(Axis::Query, window.first_query, 2 * map.height as usize),
-        keys: along(Axis::Key, window.first_key, map.width as usize),
-        level: (-window.scale.zoom()).max(0) as usize,
-    }
-}
+use crate::widgets::window::{Side, Window};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
@@ -305,9 +140,8 @@ pub fn with_heat_map<T>(
     draw: impl FnOnce(Rect, HeatMap<'_>) -> T,
 ) -> Option<T> {
     let detail = app.shown_detail()?;
-    let map = parts(app, area).map;
-    let window = window(app, area);
-    let scale = scale(app, detail);
+    let parts = parts(app, area);
+    let Parts { map, window, .. } = parts;
     let values = values(app, detail);
     let theme = map_theme(app);
     let pooling = app.pooling();
@@ -318,17 +152,19 @@ pub fn with_heat_map<T>(
     let mut heat_map = HeatMap {
         theme: &theme,
         values,
+        hidden: hidden_cells::of_map(app, detail, values),
         window,
-        scale,
+        scale: scale(app, detail),
         crosshair,
     };
     if app.shows_part() {
-        let (queries, keys) = shown_cells(app, area);
+        let (queries, keys) = cells_in(app, &parts);
         match app.part_with(&queries, &keys) {
             Some(part) => {
                 heat_map.values = part.map(app.head_map()).unwrap_or(&part.pattern);
-                heat_map.window.first_query -= part.queries.start;
-                heat_map.window.first_key -= part.keys.start;
+                heat_map.hidden = Hidden::of(heat_map.values, &part.scores, None);
+                heat_map.window.queries.first -= part.queries.start;
+                heat_map.window.keys.first -= part.keys.start;
                 // Hide a crosshair outside the part.
                 heat_map.crosshair = crosshair.and_then(|(query, key)| {
                     let query = query.checked_sub(part.queries.start)?;
@@ -338,36 +174,58 @@ pub fn with_heat_map<T>(
             // Until the part is computed, show the pooled cells.
             None => {
                 let coarse = detail.pooling();
-                heat_map.window = Window {
-                    first_query: window.first_query / coarse,
-                    first_key: window.first_key / coarse,
-                    scale: Ratio::of_zoom(window.scale.zoom().max(1) * coarse as i32),
-                };
+                for side in [&mut heat_map.window.queries, &mut heat_map.window.keys] {
+                    side.first /= coarse;
+                    side.ratio.pixels *= coarse;
+                }
                 heat_map.crosshair = crosshair.map(|(q, k)| (q / coarse, k / coarse));
             }
         }
     }
+    if !is_whole(app, &parts) {
+        heat_map.scale = of_visible(heat_map.scale, heat_map.extent(map));
+    }
     Some(draw(map, heat_map))
 }
 
+/// The colour scale of a part of a map: from 0, around 0, or between its ends, as the scale of the whole map is.
+fn of_visible(scale: Scale, extent: Option<(f32, f32)>) -> Scale {
+    let Some((low, high)) = extent.filter(|(low, high)| low < high) else {
+        return scale;
+    };
+    let most = low.abs().max(high.abs());
+    match scale.low {
+        0.0 => Scale { high, ..scale },
+        start if start == -scale.high => Scale {
+            low: -most,
+            high: most,
+            ..scale
+        },
+        _ => Scale { low, high, ..scale },
+    }
+}
+
 fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, detail: &HeadDetail) {
-    let window = window(app, area);
-    let scale = scale(app, detail);
-    let (map, pooling) = (parts.map, app.pooling());
-    with_heat_map(app, area, |map, heat_map| {
-        frame.render_widget(heat_map, map)
+    let window = parts.window;
+    let pooling = app.pooling();
+    let drawn = with_heat_map(app, area, |map, heat_map| {
+        let scale = heat_map.scale;
+        frame.render_widget(heat_map, map);
+        scale
     });
-    draw_query_axis(frame, map, app, window, pooling);
-    draw_key_axis(frame, parts, app, window, pooling);
-    draw_legend(frame, parts, app, window, scale, pooling);
+    let scale = drawn.unwrap_or_else(|| scale(app, detail));
+    draw_query_axis(frame, parts, app, window.queries, pooling);
+    draw_key_axis(frame, parts, app, window.keys, pooling);
+    let shown = (!is_whole(app, parts)).then(|| view_of(app, parts));
+    draw_legend(frame, parts, app, (window, scale), shown.as_ref());
 }
 
 /// Draws query labels on the left, and the entropy of each row on the right.
 fn draw_query_axis(
     frame: &mut Frame<'_>,
-    map: Rect,
+    parts: &Parts,
     app: Scene<'_>,
-    window: Window,
+    side: Side,
     pooling: usize,
 ) {
     let layer = app.layer();
@@ -383,8 +241,8 @@ fn draw_query_axis(
         label: &|query_idx| app.token(Axis::Query, query_idx),
         share: &relative_entropy,
     };
-    let widths = (QUERY_LABELS, ENTROPIES);
-    draw_rows(frame, map, &app.theme, window, &margin, widths);
+    let widths = (parts.n_query_labels, ENTROPIES);
+    draw_rows(frame, parts.map, &app.theme, side, &margin, widths);
 }
 
 /// Mean attention that a key receives from the queries that see it: later keys are seen by fewer.
@@ -396,13 +254,7 @@ pub fn received(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option
 }
 
 /// Draws the attention received by keys below the map, and the key labels.
-fn draw_key_axis(
-    frame: &mut Frame<'_>,
-    parts: &Parts,
-    app: Scene<'_>,
-    window: Window,
-    pooling: usize,
-) {
+fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: Scene<'_>, side: Side, pooling: usize) {
     let layer = app.layer();
     let head = layer.and_then(|layer| layer.heads.get(app.selection.head_idx));
     let received = |key_idx: usize| received(app, &head?.summary, key_idx);
@@ -419,16 +271,16 @@ fn draw_key_axis(
         share: &|key_idx| Some(received(key_idx)? / largest),
     };
     let (map, n_labels) = (parts.map, parts.n_key_labels);
-    draw_columns(frame, map, &app.theme, window, &margin, n_labels);
+    draw_columns(frame, map, &app.theme, side, &margin, n_labels);
 }
 
+/// Draws the legend of the colours, of a cell, and of the part that is shown.
 fn draw_legend(
     frame: &mut Frame<'_>,
     parts: &Parts,
     app: Scene<'_>,
-    window: Window,
-    scale: Scale,
-    pooling: usize,
+    (window, scale): (Window, Scale),
+    shown: Option<&View>,
 ) {
     let theme = &app.theme;
     let low = if scale.is_log {
@@ -436,10 +288,17 @@ fn draw_legend(
     } else {
         scale.low
     };
-    let resolution = match covered(window.scale, pooling) {
-        cells if cells == "1" => String::new(),
-        cells => format!(" · 1 cell = max of {cells} × {cells}"),
+    let mut resolution = match per_cell(window, [app.pooling(); 2]) {
+        Some(cells) => format!(" · 1 cell = max of {cells}"),
+        None => String::new(),
     };
+    if let Some(View { queries, keys, .. }) = shown {
+        let [queries, keys] = [queries, keys].map(|range| {
+            let last = range.end.saturating_sub(1).max(range.start);
+            format!("{}–{last}", range.start)
+        });
+        resolution = format!(" · queries {queries} · keys {keys}{resolution}");
+    }
     let ends = [low, scale.high].map(|end| figure(f64::from(end), 0));
     let log = if scale.is_log { " log" } else { "" };
     // In order of importance, as many as fit uncut.
@@ -468,31 +327,35 @@ fn draw_legend(
     frame.render_widget(line, at);
 }
 
-/// Number of tokens per pixel as text: one number, or the smallest and the largest.
-pub fn covered(scale: Ratio, pooling: usize) -> String {
-    match scale.cells_per_pixel() {
-        (least, most) if least == most => (most * pooling).to_string(),
-        (least, most) => format!("{}–{}", least * pooling, most * pooling),
-    }
+/// Number of queries and keys per pixel as text, with the queries and keys per cell; `None` if each pixel shows one pair at most.
+pub fn per_cell(window: Window, pooling: [usize; 2]) -> Option<String> {
+    let sides = [window.queries, window.keys].map(|side| side.ratio.cells_per_pixel());
+    let text = |(least, most): (usize, usize), pooling: usize| match most {
+        _ if least == most => (most * pooling).to_string(),
+        _ => format!("{}–{}", least * pooling, most * pooling),
+    };
+    let [queries, keys] = [0, 1].map(|idx| text(sides[idx], pooling[idx]));
+    (queries != "1" || keys != "1").then(|| format!("{queries} × {keys}"))
 }
 
 /// The query and key under the pointer; the first ones if a pixel covers several.
 pub fn place_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<(usize, usize)> {
-    let map = parts(app, area).map;
+    let Parts { map, window, .. } = parts(app, area);
     let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.n_along(axis));
     if !map.contains(Position::new(column, row)) {
         return None;
     }
-    let window = window(app, area);
     let pooling = app.pooling();
-    let query = window.cell_at(window.first_query, 2 * (row - map.y) as usize) * pooling;
-    let key = window.cell_at(window.first_key, (column - map.x) as usize) * pooling;
+    let query = window.queries.cell_at(2 * (row - map.y) as usize) * pooling;
+    let key = window.keys.cell_at((column - map.x) as usize) * pooling;
     (query < n_queries && key < n_keys).then_some((query, key))
 }
 
 /// Puts the crosshair under the pointer, or on the key of a clicked line; beyond the last token, selects the last one.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let Parts { map, side, .. } = parts(app.scene(), area);
+    let Parts {
+        map, side, window, ..
+    } = parts(app.scene(), area);
     if let Some(key_idx) = head_row::key_at(app.scene(), side, (column, row)) {
         app.selection.key_idx = key_idx;
         app.keep_crosshair_in_sight();
@@ -502,10 +365,9 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     if !map.contains(Position::new(column, row)) || n_queries * n_keys == 0 {
         return;
     }
-    let window = window(app.scene(), area);
     let pooling = app.scene().pooling();
-    let query = window.cell_at(window.first_query, 2 * (row - map.y) as usize) * pooling;
-    let key = window.cell_at(window.first_key, (column - map.x) as usize) * pooling;
+    let query = window.queries.cell_at(2 * (row - map.y) as usize) * pooling;
+    let key = window.keys.cell_at((column - map.x) as usize) * pooling;
     app.selection.query_idx = query.min(n_queries - 1);
     app.selection.key_idx = key.min(n_keys - 1);
     app.keep_crosshair_in_sight();

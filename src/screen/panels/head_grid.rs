@@ -374,7 +374,7 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
         "   one pattern ←→ two".to_owned()
     } else if app.grid_differs() {
         let second = app.runs.b.as_ref();
-        let a = second.map_or("before", |second| second.way.label(Shows::A));
+        let a = second.map_or("A", |second| second.way.label(Shows::A));
         let whole = format!("   less ←→ more than {a}");
         let room = (grid.inside.width as usize).saturating_sub(line.width());
         if whole.chars().count() <= room {

@@ -96,10 +96,10 @@ fn lines(
     lines.push(Line::default());
     let mut lines: Vec<_> = lines.into_iter().map(|line| (line, None)).collect();
     let keys = match (detail.pooling(), app.head_map()) {
-        (1, HeadMap::Contribution) => "keys it takes most from",
+        (1, HeadMap::Contribution) => "largest contributions",
         (1, _) => "strongest keys",
-        (_, HeadMap::Contribution) => "cells it takes most from",
-        (_, _) => "cells it gives most to",
+        (_, HeadMap::Contribution) => "cells of largest contribution",
+        (_, _) => "strongest cells",
     };
     match both {
         Some(both) => lines.extend(keys_of_both(app, both, keys, inside)),

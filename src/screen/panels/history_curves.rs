@@ -63,6 +63,16 @@ pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
     }
 }
 
+/// The charts of a figure: the chosen statistic and its companions.
+pub fn charts(app: Scene<'_>) -> Vec<Chart> {
+    let Some(view) = app.training.as_ref() else {
+        return Vec::new();
+    };
+    let all = shown(app, view, COMPANIONS.len() + 1).into_iter();
+    all.map(|statistic| chart(app, view, statistic, true))
+        .collect()
+}
+
 /// Formats a threshold without trailing zeros.
 fn short(at: f64) -> String {
     let digits = digits(at);

@@ -13,6 +13,8 @@ use super::overview;
 use super::statistic_figure::statistic_figure;
 use crate::figure::{cut, fit};
 use crate::state::scene::Scene;
+use crate::widgets::hidden::Hidden;
+use crate::widgets::thumbnail::Unseen;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
@@ -92,7 +94,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         ..maps
     };
     draw_note(frame, note, app, &part);
-    for ((place, _, head), area) in shown.iter().zip(&columns) {
+    for ((place, layer, head), area) in shown.iter().zip(&columns) {
         let kind = head
             .kind
             .map_or(String::new(), |kind| format!(" · {}", kind.title()));
@@ -106,7 +108,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         );
         let whole = WholeMap {
             theme: &app.theme,
-            values: &Pyramid::new(head.summary.pooled.clone()),
+            values: &Pyramid::new(Unseen::of(&head.summary, layer.spec.mask).marked(&head.summary.pooled)),
+            hidden: Hidden::Nothing,
             scale,
             crosshair: None,
             margins: None,

@@ -10,13 +10,16 @@ mod checks_sides;
 pub mod compare;
 mod compare_differs;
 pub mod effect;
+pub mod effect_path;
 pub mod head;
 mod grid_scale;
 mod head_grid;
+pub mod head_layout;
 mod head_row;
 pub mod head_value;
+mod hidden_cells;
 pub mod history;
-mod history_curves;
+pub mod history_curves;
 pub mod history_head;
 mod history_strip;
 pub mod marked;
@@ -73,7 +76,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
     match app.panel {
         Panel::Overview => overview::panes(app, area),
-        Panel::Head => head::panes(app, area),
+        Panel::Head => head_layout::panes(app, area),
         Panel::Scores => scores::panes(app, area),
         Panel::Tokens => tokens::panes(app, area),
         Panel::Model => model::panes(app, area),

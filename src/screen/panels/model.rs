@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::model_change;
-use crate::figure::{cut, figure, fit, wrapped};
+use crate::figure::{cut, figure, fit, short_name, wrapped};
 use crate::state::app::App;
 use crate::state::filter::{List, Row};
 use crate::state::scene::Scene;
@@ -32,8 +32,19 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         Layout::horizontal([Constraint::Percentage(48), Constraint::Min(0)]).areas(area);
     let [knobs, unread] =
         Layout::vertical([Constraint::Min(0), Constraint::Percentage(26)]).areas(left);
+    // A selected name that is shortened above is written out below.
+    let selected = app.subject().and_then(|subject| {
+        let mut tensors = subject.tensors().iter();
+        tensors.nth(app.model_view.tensor_idx)
+    });
+    let room = right.width.saturating_sub(4).max(1) as usize;
+    let n_name = match selected.map_or(0, |(name, _)| name.width()) {
+        width if width <= room => 0,
+        width => width.div_ceil(room),
+    };
+    let n_figures = 5 + n_name as u16;
     let [tensors, figures] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(5)]).areas(right);
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_figures)]).areas(right);
     let mut parts = Parts {
         knobs,
         unread,
@@ -329,12 +340,7 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
         } else {
             Style::new()
         };
-        // The end of a long name says more than its beginning.
-        let shown = if name.len() > name_width {
-            format!("…{}", tail(name, name_width.saturating_sub(1)))
-        } else {
-            fit(name, name_width)
-        };
+        let shown = fit(&short_name(name, name_width), name_width);
         let usage = if unused.contains(name) {
             Span::styled("unused", theme.notable())
         } else {
@@ -353,11 +359,6 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-fn tail(name: &str, n: usize) -> String {
-    let skip = name.chars().count().saturating_sub(n);
-    name.chars().skip(skip).collect()
-}
-
 fn shape(dims: &[usize]) -> String {
     dims.iter()
         .map(usize::to_string)
@@ -369,10 +370,16 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
     let Some((name, info)) = subject.tensors().iter().nth(app.model_view.tensor_idx) else {
         return;
     };
-    let title = format!(" {} ", cut(name, area.width.saturating_sub(4) as usize));
+    let room = area.width.saturating_sub(4) as usize;
+    let title = format!(" {} ", short_name(name, room));
     let inside = framed(frame, area, app, title);
+    let mut lines = Vec::new();
+    if name.width() > room {
+        let whole = crate::figure::chunks(name, room);
+        lines.extend(whole.into_iter().map(|part| Line::raw(format!(" {part}"))));
+    }
     let facts = format!(" {} elements · {} bytes", info.n_elements(), info.n_bytes());
-    let mut lines = vec![Line::raw(facts)];
+    lines.push(Line::raw(facts));
     match app.model_view.stats.get(name) {
         None => lines.push(Line::styled(
             " Enter: min, max, mean, NaN count",

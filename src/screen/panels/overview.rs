@@ -10,11 +10,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::head::covered;
 use super::overview_layout::{Heads, parts};
 use super::statistic_figure::statistic_figure;
 use super::summary_line::summary_line;
-use super::{atlas, atlas_layout, head_grid, ranking};
+use super::{atlas, atlas_layout, head, head_grid, hidden_cells, ranking};
 use crate::areas::areas;
 use crate::figure::{cut, figure, fit, wrapped};
 use crate::state::app::App;
@@ -22,10 +21,12 @@ use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
 use crate::widgets::frame::{framed, selection_title, waiting};
-use crate::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
+use crate::widgets::heatmap::{HeatMap, Scale};
+use crate::widgets::hidden::Hidden;
 use crate::widgets::legend::legend;
 use crate::widgets::thumbnail::Unseen;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
+use crate::widgets::window::Window;
 
 /// The boxes of the panel.
 pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
@@ -66,9 +67,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .and_then(|layer| Some((layer, layer.heads.get(app.selection.head_idx)?)));
     match (head, shown(parts.map)) {
         (_, None) => {}
-        (Some((_, head)), Some(area)) => match change {
+        (Some((layer, head)), Some(area)) => match change {
             Some(change) => draw_change(frame, area, app, change, &title),
-            None => draw_map(frame, area, app, &seen(app, head), &title),
+            None => {
+                let unseen = Unseen::of(&head.summary, layer.spec.mask);
+                let map = unseen.marked(&head.summary.pooled);
+                draw_map(frame, area, app, &map, &title);
+            }
         },
         (None, Some(area)) => {
             let inside = framed(frame, area, app, title);
@@ -108,28 +113,14 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
-/// The selected head's map, with cells marked that no query sees.
-fn seen(app: Scene<'_>, head: &HeadReport) -> Pooled {
-    let mut map = head.summary.pooled.clone();
-    if let Some(layer) = app.layer() {
-        Unseen::of(&head.summary, layer.spec.mask).mark(&mut map);
-    }
-    map
-}
-
 fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, title: &str) {
     let inside = framed(frame, area, app, title.to_owned());
     let [map, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
-    let ratio = Ratio::to_fit(
-        pooled.n_rows,
-        pooled.n_cols,
-        2 * map.height as usize,
-        map.width as usize,
-    );
-    let window = Window::whole(ratio);
+    let pixels = (2 * map.height as usize, map.width as usize);
+    let window = Window::to_fit((pooled.n_rows, pooled.n_cols), pixels);
     // At most 64 × 64 cells: building the pyramid for each frame costs nothing.
     let pyramid = Pyramid::new(pooled.clone());
-    let width = ratio.pixels_for(pooled.n_cols) as u16;
+    let width = window.keys.ratio.pixels_for(pooled.n_cols) as u16;
     let map = Rect {
         x: map.x + map.width.saturating_sub(width) / 2,
         ..map
@@ -146,10 +137,12 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
         is_log: false,
     };
     let map = map.intersection(inside);
+    let per_cell = [pooled.queries_per_cell, pooled.keys_per_cell];
     frame.render_widget(
         HeatMap {
             theme: &app.theme,
             values: &pyramid,
+            hidden: Hidden::Nothing,
             window,
             scale,
             crosshair: None,
@@ -157,11 +150,9 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
         map,
     );
     let high = figure(f64::from(scale.high), 0);
-    let per_cell = [pooled.queries_per_cell, pooled.keys_per_cell];
-    let [queries, keys] = per_cell.map(|pooling| covered(ratio, pooling));
-    let per_cell = match (queries.as_str(), keys.as_str()) {
-        ("1", "1") => "query ↓ key →".to_owned(),
-        (queries, keys) => format!("query ↓ key → · cell = max of {queries} × {keys}"),
+    let per_cell = match head::per_cell(window, per_cell) {
+        None => "query ↓ key →".to_owned(),
+        Some(cells) => format!("query ↓ key → · cell = max of {cells}"),
     };
     // Use fewer colours if the text would not fit next to them.
     let free = (below.width as usize).saturating_sub(6 + high.len() + per_cell.chars().count());
@@ -184,6 +175,7 @@ fn draw_change(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, change: &Pyram
     let whole = WholeMap {
         theme: &theme,
         values: change,
+        hidden: hidden_cells::of_change(app, change),
         scale: Scale {
             low: -high,
             high,

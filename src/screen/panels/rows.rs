@@ -72,11 +72,18 @@ pub fn mean_key_norm(head: &HeadSummary) -> f32 {
     sum / n
 }
 
-/// Layout of the panel.
+/// Rows that the table of queries has at least.
+const LEAST_TABLE: u16 = 9;
+
+/// Layout of the panel: the questions have the rows that their answers need, if the table keeps its own.
 fn parts(app: Scene<'_>, area: Rect) -> [Rect; 2] {
-    let n_questions = if area.height >= 30 { 10 } else { 7 };
+    let width = area.width.saturating_sub(2) as usize;
+    let answers = answers(&asked(app), width);
+    let n_lines = answers.iter().map(Vec::len).sum::<usize>();
+    let n_rows = u16::try_from(n_lines + 3).unwrap_or(u16::MAX);
+    let n_rows = n_rows.min(area.height.saturating_sub(LEAST_TABLE)).max(7);
     let [mut above, mut below] =
-        Layout::vertical([Constraint::Length(n_questions), Constraint::Min(0)]).areas(area);
+        Layout::vertical([Constraint::Length(n_rows), Constraint::Min(0)]).areas(area);
     app.arrange(area, &mut [&mut below, &mut above]);
     [above, below]
 }
@@ -85,6 +92,19 @@ fn parts(app: Scene<'_>, area: Rect) -> [Rect; 2] {
 pub fn panes(app: Scene<'_>, area: Rect) -> Vec<Rect> {
     let [above, below] = parts(app, area);
     vec![below, above]
+}
+
+/// Columns of a question, and of how the answer bears on the collapse.
+const ASKS: usize = 23;
+const BEARING: usize = 15;
+
+/// The lines of each answer.
+fn answers(questions: &[Question], width: usize) -> Vec<Vec<String>> {
+    let room = width.saturating_sub(ASKS + BEARING).max(1);
+    let answers = questions.iter();
+    answers
+        .map(|question| crate::figure::wrapped(&question.answer, room))
+        .collect()
 }
 
 /// The selected head's summary.
@@ -146,26 +166,49 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let inside = framed(frame, area, app, title);
     let width = inside.width as usize;
     let mut lines = Vec::new();
-    for (nth, question) in asked(app).iter().enumerate() {
+    let asked = asked(app);
+    let all = answers(&asked, width);
+    // One row is for the hint. If not all lines fit, each answer has one before any has two.
+    let n_free = (inside.height as usize).saturating_sub(1);
+    let mut n_lines = vec![1; all.len()];
+    let mut n_left = n_free.saturating_sub(all.len());
+    for most in 2..=all.iter().map(Vec::len).max().unwrap_or(1) {
+        for (n, answer) in n_lines.iter_mut().zip(&all) {
+            if n_left > 0 && answer.len() >= most && *n == most - 1 {
+                *n = most;
+                n_left -= 1;
+            }
+        }
+    }
+    for (nth, ((question, answer), most)) in asked.iter().zip(&all).zip(n_lines).enumerate() {
         let style = match question.bearing {
             Bearing::Cause => theme.bad(),
             Bearing::Innocent | Bearing::No | Bearing::ByDesign => theme.good(),
             Bearing::NotConclusive | Bearing::Yes => theme.notable(),
             Bearing::Unknown => theme.dim(),
         };
-        let asks = format!(" {} {:<20}", nth + 1, question.asks);
-        let bearing = format!("{:<15}", question.bearing.label());
-        let room = width.saturating_sub(asks.chars().count() + bearing.chars().count());
-        lines.push(Line::from(vec![
+        let asks = fit(&format!(" {} {}", nth + 1, question.asks), ASKS);
+        let bearing = fit(question.bearing.label(), BEARING);
+        let room = width.saturating_sub(ASKS + BEARING);
+        let mut heads = vec![
             Span::styled(asks, theme.strong()),
             Span::styled(bearing, style),
-            Span::styled(cut(&question.answer, room), theme.dim()),
-        ]));
-        if inside.height >= 8 {
-            lines.push(Line::default());
+        ];
+        for (row, line) in answer.iter().take(most).enumerate() {
+            let is_cut = row + 1 == most && answer.len() > most;
+            let line = if is_cut {
+                cut(&answer[row..].join(" "), room)
+            } else {
+                line.clone()
+            };
+            if row > 0 {
+                heads.push(Span::raw(" ".repeat(ASKS + BEARING)));
+            }
+            heads.push(Span::styled(line, theme.dim()));
+            lines.push(Line::from(std::mem::take(&mut heads)));
         }
     }
-    lines.truncate(inside.height.saturating_sub(1) as usize);
+    lines.truncate(n_free);
     let accepts_what_ifs = app
         .subject()
         .is_some_and(|subject| subject.why_not(Ability::WhatIf).is_none());

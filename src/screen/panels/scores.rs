@@ -12,8 +12,9 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 
 use super::scores_change;
 use super::statistic_figure::{UNDEFINED, statistic_figure};
-use crate::figure::{cut, figure, fit, share};
+use crate::figure::{cut, figure, fit, share, wrapped};
 use crate::state::filter::List;
+use crate::state::keys::Action;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, selection_title, waiting};
 
@@ -115,8 +116,7 @@ fn draw_table(
         return;
     }
     let theme = &app.theme;
-    let title = selection_title(app, " · statistics") + &app.filter_note(List::Statistics);
-    let inside = framed(frame, area, app, title);
+    let inside = ratatui::widgets::Block::bordered().inner(area);
     // A space, the head's value, the layer's range, the model's range if it fits, the gauge.
     let fixed = 1 + 7 + RANGE;
     let wide = inside.width as usize >= fixed + RANGE + GAUGE + 14;
@@ -169,18 +169,6 @@ fn draw_table(
         lines.push(Line::styled(" no statistic matches", theme.dim()));
     }
     let chosen = app.statistic();
-    let n_rows = (inside.height as usize).saturating_sub(2);
-    let nth = known().position(|(idx, _)| idx == app.statistic_idx);
-    let first = (nth.unwrap_or(0) + 2)
-        .saturating_sub(n_rows)
-        .min(lines.len().saturating_sub(n_rows));
-    let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(n_rows).collect();
-    frame.render_widget(Paragraph::new(shown), inside);
-    let note = Rect {
-        y: inside.bottom().saturating_sub(2),
-        height: 2.min(inside.height),
-        ..inside
-    };
     let width = inside.width as usize - 1;
     let why = layer.why_undefined(app.statistic_idx, Some(app.selection.head_idx));
     let definition = match why {
@@ -191,7 +179,38 @@ fn draw_table(
         format!("{}: {definition}", chosen.title),
         format!("source: {}", chosen.source),
     ];
-    let notes: Vec<Line<'static>> = texts
+    // Wrap both if that takes at most a quarter of the rows.
+    let wrapped: Vec<String> = texts.iter().flat_map(|text| wrapped(text, width)).collect();
+    let notes = if wrapped.len() <= (inside.height as usize / 4).max(2) {
+        wrapped
+    } else {
+        texts.to_vec()
+    };
+    let n_rows = (inside.height as usize).saturating_sub(notes.len());
+    let nth = known().position(|(idx, _)| idx == app.statistic_idx);
+    let first = (nth.unwrap_or(0) + 2)
+        .saturating_sub(n_rows)
+        .min(lines.len().saturating_sub(n_rows));
+    let n_lines = lines.len();
+    let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(n_rows).collect();
+    let range = if n_lines > n_rows {
+        // The heading is a line too.
+        let key = app.keys.key(Action::NextStatistic);
+        let (from, to) = (first.max(1), (first + shown.len()).saturating_sub(1));
+        format!(" · {from}–{to} of {} statistics · {key} next", n_lines - 1)
+    } else {
+        " · statistics".to_owned()
+    };
+    let title = selection_title(app, &range) + &app.filter_note(List::Statistics);
+    framed(frame, area, app, title);
+    frame.render_widget(Paragraph::new(shown), inside);
+    let n_notes = notes.len() as u16;
+    let note = Rect {
+        y: inside.bottom().saturating_sub(n_notes),
+        height: n_notes.min(inside.height),
+        ..inside
+    };
+    let notes: Vec<Line<'static>> = notes
         .iter()
         .map(|text| Line::styled(format!(" {}", cut(text, width)), theme.dim()))
         .collect();

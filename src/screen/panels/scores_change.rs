@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::scores;
-use super::statistic_figure::{UNDEFINED, statistic_figure};
-use crate::figure::{change, fit};
+use super::statistic_figure::{UNDEFINED, change_of};
+use crate::figure::fit;
 use crate::state::scene::Scene;
 use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, selection_title, waiting};
@@ -100,14 +100,8 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
             } else {
                 Style::new()
             };
-            let figures = [(both[0], before), (both[1], after)]
-                .map(|(layer, value)| statistic_figure(layer, (idx, head_idx), value, FIGURE));
-            let is_undefined = |figure: &&String| figure.trim() == UNDEFINED;
-            let moved = if let Some(undefined) = figures.iter().find(is_undefined) {
-                undefined.clone()
-            } else {
-                change(before, after, FIGURE)
-            };
+            let (figures, moved) =
+                change_of(both, (idx, head_idx), [before, after], (FIGURE, FIGURE));
             let moved_style = if matches!(moved.trim(), "0" | UNDEFINED) {
                 theme.dim()
             } else {

@@ -1,5 +1,6 @@
 //! The story of a demo: each page states one thing and shows it.
 
+use attnscope_compute::attention::Visibility;
 use attnscope_report::chart::Chart;
 use attnscope_report::{Map, Page, Passage, Picture, Sheet, wrapped};
 use ratatui::Frame;
@@ -14,6 +15,7 @@ use crate::state::story_view::StoryView;
 use crate::widgets::chart::{chart_places, draw_chart};
 use crate::widgets::frame::framed;
 use crate::widgets::heatmap::Scale;
+use crate::widgets::hidden::Hidden;
 use crate::widgets::margins::Margin;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
@@ -285,11 +287,23 @@ fn draw_sheet(
     let whole = WholeMap {
         theme,
         values: &sheet.values,
+        hidden: hidden(app, map, [finest.queries_per_cell, finest.keys_per_cell]),
         scale,
         crosshair: None,
         margins: Some(margins),
     };
     draw_whole(frame, below, &whole);
+}
+
+/// What hides cells of a map: patterns of heads have the mask of the model.
+fn hidden(app: Scene<'_>, map: &Map, per_cell: [usize; 2]) -> Hidden<'static> {
+    let n = map.row_labels.len();
+    let is_own = map.is_of_heads() && map.column_labels.len() == n;
+    let mask = app.attention().map(|spec| spec.mask);
+    match mask.filter(|mask| is_own && mask.causal) {
+        Some(mask) => Hidden::by(Some(Visibility::of_self(mask, n, None)), per_cell),
+        None => Hidden::Nothing,
+    }
 }
 
 /// The smallest and the largest of some sums, as text.

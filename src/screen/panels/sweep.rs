@@ -5,9 +5,10 @@ use attnscope_report::{NOW, qk_norm_mark, rule_marks};
 use attnscope_run::SweepPoint;
 use attnscope_worker::Swept;
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
 
 use crate::figure::{cut, figure};
 use crate::state::scene::Scene;
@@ -22,7 +23,7 @@ const DRAWN: [Drawn; 2] = [
     ("largest probability", "probability", |point| {
         point.max_probability.mean
     }),
-    ("entropy / log n", "share of log n", |point| {
+    ("entropy / log n", "fraction of log n", |point| {
         point.relative_entropy.mean
     }),
 ];
@@ -43,8 +44,12 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let Some(swept) = app.swept() else {
         return waiting(frame, inside, app);
     };
+    let words = words(app, swept, inside.width as usize);
     let [charts, below] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(3)]).areas(inside);
+        Layout::vertical([Constraint::Min(0), Constraint::Length(words.len() as u16)])
+            .areas(inside);
+    // Text keeps a column away from the frame.
+    let charts = charts.inner(Margin::new(1, 0));
     for (drawn, area) in DRAWN.iter().zip(chart_places(charts, DRAWN.len())) {
         draw_chart(
             &chart(app, swept, drawn),
@@ -53,7 +58,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             &app.theme,
         );
     }
-    frame.render_widget(Paragraph::new(words(app, swept)), below);
+    frame.render_widget(Paragraph::new(words), below);
 }
 
 /// Scales with a meaning, as multiples of the current one.
@@ -102,7 +107,7 @@ fn chart(app: Scene<'_>, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
 }
 
 /// The figures at the marked scales.
-fn words(app: Scene<'_>, swept: &Swept) -> Vec<Line<'static>> {
+fn words(app: Scene<'_>, swept: &Swept, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let mut lines = vec![Line::styled(
         " largest probability · entropy / log n of this query, its scores multiplied",
@@ -121,15 +126,17 @@ fn words(app: Scene<'_>, swept: &Swept) -> Vec<Line<'static>> {
             )
         })
     };
-    let mut spans = Vec::new();
+    let mut line = Line::default();
     for mark in marks(app) {
-        spans.push(Span::styled(
-            format!("  {} (×{}): ", mark.label, figure(mark.at, 0)),
-            theme.accent(),
-        ));
-        spans.push(Span::raw(at(mark.at)));
+        let name = format!("  {} (×{}): ", mark.label, figure(mark.at, 0));
+        let value = at(mark.at);
+        if line.width() > 0 && line.width() + name.width() + value.width() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        line.push_span(Span::styled(name, theme.accent()));
+        line.push_span(Span::raw(value));
     }
-    lines.push(Line::from(spans));
+    lines.push(line);
     let layer = match (app.awaits_layer_sweep(), app.swept_layer()) {
         (true, _) => "running the whole layer …",
         (false, None) => "a adds the whole layer",

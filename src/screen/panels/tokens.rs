@@ -126,16 +126,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let token = selected(app);
     let what = if app.tokens_view.shows_received {
-        "key receives from each query"
+        "attention to token"
     } else {
-        "query gives to each key"
+        "attention from token"
     };
     let title = selection_title(
         app,
-        &format!(
-            " · what {what} · {token} “{}”",
-            app.token(axes(app).0, token)
-        ),
+        &format!(" · {what} {token} “{}”", app.token(axes(app).0, token)),
     );
     if !parts.text.is_empty() {
         framed(frame, parts.text, app, cut(&title, area.width as usize - 4));

@@ -60,7 +60,7 @@ pub fn both_predictions<'a>(
             &match app.compared_predictions() {
                 // A trace may hold logits, although it cannot be run for predictions.
                 Some(found) => format!(
-                    "of {} there are recorded logits: KL {} nats, the likeliest token is the same at {:.0} % of positions",
+                    "{} has recorded logits: KL {} nats, the same likeliest token at {:.0} % of positions",
                     labels[missing],
                     figure(found.kl, 0),
                     100.0 * found.same_top1

@@ -130,7 +130,8 @@ impl Shades {
         if self.theme.has_colour() {
             " ".to_owned()
         } else {
-            self.theme.glyph(self.at(idx)).to_string()
+            // Between words, nothing stands for a share of 0.
+            self.theme.glyph(self.at(idx)).to_string().replace('·', " ")
         }
     }
 }

@@ -200,7 +200,7 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Everywhere,
         Self::Moving,
         Self::Lists,

@@ -32,6 +32,7 @@ pub mod scene;
 pub mod selection;
 pub mod setup;
 pub mod shown;
+pub mod shown_name;
 pub mod statistics;
 pub mod story_view;
 pub mod supposed;

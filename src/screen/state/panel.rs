@@ -76,6 +76,14 @@ impl Panel {
         self.of() != Of::All
     }
 
+    /// Whether it can show B minus A.
+    pub fn has_differences(self) -> bool {
+        !matches!(
+            self,
+            Self::Effect | Self::Sweep | Self::Story | Self::History
+        )
+    }
+
     /// Whether it shows both runs, whichever of them the others show.
     pub fn compares(self) -> bool {
         self == Self::Compare

@@ -46,12 +46,19 @@ impl SecondRunKind {
 
     /// The name of a side.
     pub fn label(&self, shows: Shows) -> &'static str {
+        match shows {
+            Shows::A => "A",
+            Shows::B => "B",
+            Shows::Difference => "B − A",
+        }
+    }
+
+    /// The name of a side in tables: `before` and `after` for what-ifs, which scripts read.
+    pub fn label_in_tables(&self, shows: Shows) -> &'static str {
         match (self, shows) {
             (Self::WhatIf(_), Shows::A) => "before",
             (Self::WhatIf(_), Shows::B) => "after",
-            (Self::Against(_), Shows::A) => "A",
-            (Self::Against(_), Shows::B) => "B",
-            (_, Shows::Difference) => "difference",
+            _ => self.label(shows),
         }
     }
 
@@ -62,13 +69,17 @@ impl SecondRunKind {
 
     /// Banner texts: about B, and about the side shown.
     pub fn banner(&self, shows: Shows) -> [&'static str; 2] {
-        match (self, shows) {
-            (Self::WhatIf(_), Shows::A) => ["WHAT IF", "the checkpoint as it is"],
-            (Self::WhatIf(_), _) => ["WHAT IF", "not the checkpoint as it is"],
-            (Self::Against(_), Shows::A) => ["AGAINST", "Showing A"],
-            (Self::Against(_), Shows::B) => ["AGAINST", "Showing B"],
-            (Self::Against(_), Shows::Difference) => ["AGAINST", "Showing B − A"],
-        }
+        let what = match self {
+            Self::WhatIf(_) => "WHAT IF",
+            Self::Against(_) => "AGAINST",
+        };
+        let shown = match (self, shows) {
+            (Self::WhatIf(_), Shows::A) => "Showing A, the checkpoint as it is",
+            (Self::Against(_), Shows::A) => "Showing A",
+            (_, Shows::B) => "Showing B",
+            (_, Shows::Difference) => "Showing B − A",
+        };
+        [what, shown]
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Statistic, Values};
 use attnscope_checks::{Finding, Severity};
-use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::attention::{AttentionSpec, Visibility};
 use attnscope_prompt::Prompt;
 use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Subject};
 use attnscope_spec::{Place, Stack};
@@ -187,6 +187,19 @@ impl<'a> Scene<'a> {
             stack, layer_idx, ..
         } = self.selection;
         self.subject()?.attention(stack, layer_idx)
+    }
+
+    /// The keys that the mask of the selected layer lets each query see; `None` if it hides none.
+    pub fn visibility(self) -> Option<Visibility> {
+        let mask = self.attention()?.mask;
+        if !mask.causal && mask.window.is_none() {
+            return None;
+        }
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
+        Some(match self.selection.stack {
+            Stack::Cross => Visibility::of_cross(mask, (n_queries, None), (n_keys, None)),
+            _ => Visibility::of_self(mask, n_queries, None),
+        })
     }
 
     /// The layers of a grid that have arrived.

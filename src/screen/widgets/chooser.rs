@@ -63,7 +63,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, chooser: &Chooser
             }
         })
         .collect();
-    let none = Line::styled(" Enter supposes what is typed", theme.dim());
+    let none = Line::styled(" Enter runs what is typed", theme.dim());
     let lines = if lines.is_empty() { vec![none] } else { lines };
     frame.render_widget(Paragraph::new(lines), list);
     let width = below.width as usize;
@@ -75,7 +75,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, chooser: &Chooser
         }
         (None, true) => Line::default(),
     };
-    let keys = " ↑↓ choose   Tab where   Enter suppose   Esc close";
+    let keys = " ↑↓ choose   Tab where   Enter run   Esc close";
     let keys = Line::styled(cut(keys, width), theme.dim());
     frame.render_widget(Paragraph::new(vec![first, keys]), below);
 }

@@ -1,7 +1,5 @@
 //! A heat map in half-blocks: two pixels per terminal cell, or a glyph if there is no colour.
 
-use std::ops::Range;
-
 use attnscope_compute::attention::Pooled;
 use attnscope_run::Pyramid;
 use attnscope_terminal::theme::Theme;
@@ -9,6 +7,9 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
+
+use super::hidden::Hidden;
+use super::window::Window;
 
 /// Maps values to shares of the colour scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,139 +47,12 @@ impl Scale {
     }
 }
 
-/// Which cells of a matrix the pixels show: each covers an equal part, not always a whole number of cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    pub first_query: usize,
-    pub first_key: usize,
-    pub scale: Ratio,
-}
-
-/// A scale at which `pixels` per side show `tiles` of 2^`level` × 2^`level` cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ratio {
-    pub level: usize,
-    pub tiles: usize,
-    pub pixels: usize,
-}
-
-/// A pixel that covers more tiles per side is computed from a coarser level.
-const MOST_TILES: usize = 8;
-
-impl Ratio {
-    /// Pixels per cell when 1 or more; 2^−zoom cells per pixel when 0 or less.
-    pub fn of_zoom(zoom: i32) -> Self {
-        Self {
-            level: (-zoom).max(0) as usize,
-            tiles: 1,
-            pixels: zoom.max(1) as usize,
-        }
-    }
-
-    /// The largest scale at which the cells fit the pixels: whole pixels per cell, or any part of the matrix per pixel.
-    pub fn to_fit(n_rows: usize, n_cols: usize, rows: usize, cols: usize) -> Self {
-        let zoom = Window::zoom_to_fit(n_rows, n_cols, rows, cols);
-        if zoom >= 1 || rows == 0 || cols == 0 {
-            return Self::of_zoom(zoom);
-        }
-        let level = (0..32).find(|level| {
-            let n_tiles = |n: usize| n.div_ceil(1 << level);
-            n_tiles(n_rows) <= MOST_TILES * rows && n_tiles(n_cols) <= MOST_TILES * cols
-        });
-        let level = level.unwrap_or_default();
-        let [tall, wide] = [n_rows, n_cols].map(|n| n.div_ceil(1 << level));
-        // The side that needs the smaller scale decides.
-        let (tiles, pixels) = if tall * cols >= wide * rows {
-            (tall, rows)
-        } else {
-            (wide, cols)
-        };
-        // Never show tiles larger than a pixel, because they would be uneven.
-        Self {
-            level,
-            tiles,
-            pixels: pixels.min(tiles),
-        }
-    }
-
-    /// The zoom nearest below this scale, for when none was chosen and the matrix does not fit.
-    pub fn zoom(self) -> i32 {
-        if self.pixels >= self.tiles && self.level == 0 {
-            return (self.pixels / self.tiles) as i32;
-        }
-        let cells = (self.tiles << self.level).div_ceil(self.pixels);
-        -(cells.next_power_of_two().ilog2() as i32)
-    }
-
-    /// Number of pixels that show some cells.
-    pub fn pixels_for(self, n_cells: usize) -> usize {
-        (n_cells.div_ceil(1 << self.level) * self.pixels).div_ceil(self.tiles)
-    }
-
-    /// The tiles under a pixel, counted from the first one shown.
-    fn tiles_under(self, pixel: usize) -> Range<usize> {
-        let begins = pixel * self.tiles / self.pixels;
-        let ends = (pixel + 1) * self.tiles / self.pixels;
-        begins..ends.max(begins + 1)
-    }
-
-    /// Number of cells per pixel side: smallest and largest.
-    pub fn cells_per_pixel(self) -> (usize, usize) {
-        let (tiles, pixels) = (self.tiles, self.pixels);
-        let least = (tiles / pixels).max(1) << self.level;
-        (least, tiles.div_ceil(pixels) << self.level)
-    }
-}
-
-impl Window {
-    /// All of a matrix, from its first cell.
-    pub fn whole(scale: Ratio) -> Self {
-        Self {
-            first_query: 0,
-            first_key: 0,
-            scale,
-        }
-    }
-
-    fn level(&self) -> usize {
-        self.scale.level
-    }
-
-    /// The cell of the finest level under a pixel, counted from the window's start.
-    pub fn cell_at(&self, first: usize, pixel: usize) -> usize {
-        first + (self.scale.tiles_under(pixel).start << self.level())
-    }
-
-    /// The cells of the finest level under a pixel.
-    pub fn cells_at(&self, first: usize, pixel: usize) -> Range<usize> {
-        let tiles = self.scale.tiles_under(pixel);
-        first + (tiles.start << self.level())..first + (tiles.end << self.level())
-    }
-
-    /// Number of cells that some pixels show.
-    pub fn cells_in(&self, n_pixels: usize) -> usize {
-        (n_pixels * self.scale.tiles / self.scale.pixels) << self.level()
-    }
-
-    /// The largest zoom at which a matrix fits some pixels.
-    pub fn zoom_to_fit(n_rows: usize, n_cols: usize, rows: usize, cols: usize) -> i32 {
-        let fits = |zoom: i32| {
-            let window = Self::whole(Ratio::of_zoom(zoom));
-            window.cells_in(rows) >= n_rows && window.cells_in(cols) >= n_cols
-        };
-        (-24..=6)
-            .rev()
-            .filter(|zoom| *zoom != 0)
-            .find(|zoom| fits(*zoom))
-            .unwrap_or(-24)
-    }
-}
-
 /// Part of a matrix as a picture.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct HeatMap<'a> {
     pub theme: &'a Theme,
     pub values: &'a Pyramid,
+    pub hidden: Hidden<'a>,
     pub window: Window,
     pub scale: Scale,
     /// Selected row and column.
@@ -186,53 +60,41 @@ pub struct HeatMap<'a> {
 }
 
 impl HeatMap<'_> {
-    /// Cells of the finest level per screen pixel, possibly a fraction.
-    fn cells_of_pixel(&self) -> f64 {
-        let Ratio {
-            level,
-            tiles,
-            pixels,
-        } = self.window.scale;
-        (tiles << level) as f64 / pixels as f64
-    }
-
-    /// The cell of the finest level at a distance in pixels from the window's start.
-    pub fn place_at(&self, first: usize, pixels: f64) -> usize {
-        first + (pixels * self.cells_of_pixel()) as usize
-    }
-
-    /// The level whose cells are as large as a part of a pixel, or smaller.
-    pub fn level_at(&self, part: f64) -> usize {
-        (part * self.cells_of_pixel()).log2().floor().max(0.0) as usize
+    /// The level whose cells are as large as parts of a pixel, or smaller: a part of its height and one of its width.
+    pub fn level_at(&self, high: f64, wide: f64) -> usize {
+        let Window { queries, keys } = self.window;
+        let cells = (high * queries.ratio.cells_of_pixel()).min(wide * keys.ratio.cells_of_pixel());
+        cells.log2().floor().max(0.0) as usize
     }
 
     fn level(&self) -> &Pooled {
         self.values.level(self.window.level())
     }
 
-    /// The value of a pixel: the largest of its cells; `None` outside the matrix.
+    /// The value of a pixel: the largest of its cells, −inf if all are hidden; `None` outside the matrix.
     fn value(&self, level: &Pooled, x: usize, y: usize) -> Option<f32> {
-        let shift = self.window.level();
-        let along = |first: usize, pixel: usize, n: usize| {
-            let tiles = self.window.scale.tiles_under(pixel);
-            let first = first >> shift;
-            (first + tiles.start).min(n)..(first + tiles.end).min(n)
-        };
-        let rows = along(self.window.first_query, y, level.n_rows);
-        let cols = along(self.window.first_key, x, level.n_cols);
+        let rows = self.window.queries.tiles_at(y, level.n_rows);
+        let cols = self.window.keys.tiles_at(x, level.n_cols);
         if rows.is_empty() || cols.is_empty() {
             return None;
         }
-        let all = rows.flat_map(|row| cols.clone().map(move |col| level.at(row, col)));
-        all.reduce(|best, value| self.values.of_two(best, value))
+        let all = (rows.clone()).flat_map(|row| cols.clone().map(move |col| level.at(row, col)));
+        let value = all.reduce(|best, value| self.values.of_two(best, value))?;
+        // A weight on a masked key is a fault, so it is shown.
+        let is_hidden = value == 0.0 && self.hidden.hides(self.window.level(), rows, cols);
+        Some(if is_hidden { f32::NEG_INFINITY } else { value })
     }
 
-    /// The pixels that show a marked cell.
-    fn pixels_of(&self, first: usize, cell: usize, n_pixels: usize) -> Option<Range<usize>> {
-        let shows = |pixel: &usize| self.window.cells_at(first, *pixel).contains(&cell);
-        let begins = (0..n_pixels).find(&shows)?;
-        let n = (begins..n_pixels).take_while(shows).count();
-        Some(begins..begins + n)
+    /// The smallest and the largest finite value that an area shows; `None` if it shows none.
+    pub fn extent(&self, area: Rect) -> Option<(f32, f32)> {
+        let level = self.level();
+        let pixels = (0..2 * area.height as usize)
+            .flat_map(|y| (0..area.width as usize).filter_map(move |x| self.value(level, x, y)));
+        let finite = pixels.filter(|value| value.is_finite());
+        finite.fold(None, |ends, value| {
+            let (low, high) = ends.unwrap_or((value, value));
+            Some((value.min(low), value.max(high)))
+        })
     }
 }
 
@@ -290,8 +152,8 @@ impl HeatMap<'_> {
             return;
         };
         let (height, width) = (2 * area.height as usize, area.width as usize);
-        let rows = self.pixels_of(self.window.first_query, row, height);
-        let columns = self.pixels_of(self.window.first_key, col, width);
+        let rows = self.window.queries.pixels_of(row, height);
+        let columns = self.window.keys.pixels_of(col, width);
         // Prefer a terminal row that shows only the selected query.
         let at_row = rows.map(|rows| {
             let is_whole = |y: &usize| rows.contains(&(2 * y)) && rows.contains(&(2 * y + 1));
@@ -337,14 +199,6 @@ mod tests {
     use attnscope_terminal::theme::Depth;
 
     #[test]
-    fn the_scale_that_fits_is_the_largest_that_shows_every_cell() {
-        assert_eq!(Window::zoom_to_fit(20, 20, 60, 60), 3);
-        assert_eq!(Window::zoom_to_fit(60, 60, 60, 60), 1);
-        assert_eq!(Window::zoom_to_fit(61, 61, 60, 60), -1);
-        assert_eq!(Window::zoom_to_fit(1000, 1000, 60, 60), -5);
-    }
-
-    #[test]
     fn a_logarithmic_scale_spreads_small_probabilities_and_keeps_nan() {
         let log = Scale {
             low: 0.0,
@@ -368,7 +222,8 @@ mod tests {
         let map = HeatMap {
             theme: &theme,
             values: &Pyramid::new(pooled),
-            window: Window::whole(Ratio::of_zoom(1)),
+            hidden: Hidden::Nothing,
+            window: Window::of_zoom(1, 1, 1),
             scale: Scale {
                 low: 0.0,
                 high: 1.0,
@@ -402,7 +257,8 @@ mod tests {
         HeatMap {
             theme: &theme,
             values: &Pyramid::new(finest),
-            window: Window::whole(Ratio::to_fit(n, n, pixels.0, pixels.1)),
+            hidden: Hidden::Nothing,
+            window: Window::to_fit((n, n), pixels),
             scale: Scale {
                 low: 0.0,
                 high: 2.0 * (n - 1) as f32,
@@ -412,22 +268,6 @@ mod tests {
         }
         .render(area, &mut buffer);
         buffer
-    }
-
-    #[test]
-    fn a_matrix_larger_than_its_area_fills_it_and_every_cell_is_in_one_pixel() {
-        for n in [61, 100, 119, 512, 700, 1000, 4096] {
-            let ratio = Ratio::to_fit(n, n, 60, 60);
-            assert_eq!(ratio.pixels_for(n), 60, "{n}: {ratio:?}");
-            let window = Window::whole(ratio);
-            let mut next = 0;
-            for pixel in 0..60 {
-                let cells = window.cells_at(0, pixel);
-                assert_eq!(cells.start, next, "{n}: pixel {pixel}");
-                next = cells.end;
-            }
-            assert!(next >= n, "{n}: {next}");
-        }
     }
 
     #[test]
@@ -460,13 +300,6 @@ mod tests {
                 }
             }
             assert_eq!(n_marks, 1, "{n}");
-        }
-    }
-
-    #[test]
-    fn a_fractional_scale_knows_the_nearest_zoom_below() {
-        for (n, zoom) in [(20, 3), (60, 1), (61, -1), (512, -4), (1000, -5)] {
-            assert_eq!(Ratio::to_fit(n, n, 60, 60).zoom(), zoom, "{n}");
         }
     }
 }

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::frame::clear_box;
-use crate::figure::{cut, fit, wrapped};
+use crate::figure::{fit, wrapped};
 use crate::state::find::Find;
 use crate::state::scene::Scene;
 

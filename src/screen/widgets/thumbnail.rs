@@ -53,14 +53,16 @@ impl Unseen {
         }
     }
 
-    /// Marks the hidden cells of a map as masked; a weight on one is a fault and stays.
-    pub fn mark(&self, map: &mut Pooled) {
+    /// A map with its hidden cells marked as masked; a weight on one is a fault and stays.
+    pub fn marked(&self, map: &Pooled) -> Pooled {
+        let mut map = map.clone();
         let n_cols = map.n_cols.max(1);
         for (idx, value) in map.cells.iter_mut().enumerate() {
             if *value == 0.0 && self.hides(idx / n_cols, idx % n_cols) {
                 *value = f32::NEG_INFINITY;
             }
         }
+        map
     }
 
     fn hides(&self, row: usize, col: usize) -> bool {

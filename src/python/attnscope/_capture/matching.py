@@ -14,11 +14,16 @@ _OF_CALLS = ("rot_q", "rot_k", "scores", "pattern", "v", "z")
 _OF_MODULES = ("resid_pre", "q", "k", "v", "attn_out", "mlp_out", "resid_post")
 
 
+# What a trace holds beside them.
+_COMPUTED = ("contribution", "value_norms")
+
+
 class _Matching:
     """Finds what a trace of another implementation calls the values of a model."""
 
     def __init__(self, owner):
         self.owner, self.reference = owner, owner.reference
+        self.why = {}  # template of a hook -> why nothing was found for it
         self.layers = {}  # (prefix, attention) -> number of layers, in the order of execution
         for name in self.reference:
             hook = _hook_of(name)
@@ -37,7 +42,7 @@ class _Matching:
                     reference = self.layers[prefix, layer, kind].get(what)
                     tensor = call.tensors.get(what)
                     tensor = tensor if reference is None or tensor is None else _without_repeats(tensor, reference)
-                    if reference is not None and tensor is not None and tensor.numel() == reference.numel():
+                    if reference is not None and tensor is not None and _has_size_of(tensor, reference):
                         found[f"{prefix}blocks.{layer}.{kind}.{what}"] = (tensor, f"{call.path} ({what} of its attention)")
         elif calls:
             warnings.warn(f"attnscope: {len(calls)} attentions ran, the trace has {len(self.attentions)}: only modules are matched",
@@ -46,6 +51,8 @@ class _Matching:
             for kind in ("attn", "cross_attn", ""):
                 for what in _OF_MODULES:
                     self.modules(prefix, kind, what, found)
+                for what in _COMPUTED:
+                    self.why[_place(prefix, kind) + what] = "attnscope computes it from other hooks, so no module has it"
         self.after(found)
         return found
 
@@ -74,10 +81,17 @@ class _Matching:
                 rank = (min(distances), events[shared[0]].order)
                 if best is None or rank < best[0]:
                     best = (rank, events, cut)
+        hook = _place(prefix, kind) + what
         if best is None:
+            size = " x ".join(str(n) for n in next(iter(layers.values())).shape)
+            self.why[hook] = (f"no module is given or gives {size} values in all {len(layers)} layers; where code computes it"
+                              " without a module, put that step into one")
             return
         (distance, _), events, cut = best
         if distance > 0.7:  # nothing like it anywhere: a name would be a guess
+            source = _general(events[min(layers)].source)
+            self.why[hook] = (f"the nearest is {source}, {100 * distance:.0f} % apart in its best layer, too far to be taken for it;"
+                              f" if it is the same step, pass names={{'{source}': '{hook}'}}")
             return
         for layer in layers:
             name = f"{prefix}blocks.{layer}." + (f"{kind}." if kind else "") + what
@@ -143,9 +157,22 @@ def _apart(tensor, reference):
 
 
 def _without_repeats(tensor, reference):
-    """Keys and values that were written once for each query head, once for each of their own."""
-    times = tensor.shape[0] // max(reference.shape[0], 1)
-    return tensor[::times] if times > 1 and tensor.shape[0] == times * reference.shape[0] else tensor
+    """Keys and values that were written once for each query head, once for each of their own. Where copies of a head do not
+    stand side by side, all of them stay, so that a comparison sees their order."""
+    n = max(reference.shape[0], 1)
+    times = tensor.shape[0] // n
+    if times < 2 or tensor.shape[0] != times * n:
+        return tensor
+    copies = tensor.reshape(n, times, *tensor.shape[1:])
+    return copies[:, 0] if torch.equal(copies, copies[:, :1].expand_as(copies)) else tensor
+
+
+def _has_size_of(tensor, reference):
+    """Whether a tensor has a hook's number of values, or several copies of each head."""
+    if tensor.numel() == reference.numel():
+        return True
+    return (tensor.dim() == reference.dim() == 3 and tensor.shape[1:] == reference.shape[1:]
+            and tensor.shape[0] % reference.shape[0] == 0)
 
 
 def _hook_of(name):
@@ -158,6 +185,11 @@ def _numbered(path):
     """A path with each of its numbers in turn taken out: the template, and the number."""
     for match in re.finditer(r"(?<![^.])\d+(?![^.])", path):
         yield path[:match.start()] + "{i}" + path[match.end():], int(match[0])
+
+
+def _place(prefix, kind):
+    """What stands before the name of a hook in any layer."""
+    return f"{prefix}blocks.{{i}}." + (f"{kind}." if kind else "")
 
 
 def _general(name):

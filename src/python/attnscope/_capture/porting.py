@@ -144,7 +144,7 @@ class record:
     def _write(self):
         if not self.is_over:
             raise RuntimeError(f"nothing was recorded: {type(self.model).__name__} was not called")
-        tensors, self.matched = {}, {}
+        tensors, self.matched, self.why = {}, {}, {}
         for template in self.templates:
             for event in self.events:
                 hook = template.hook_of(event)
@@ -155,9 +155,11 @@ class record:
             own = self.reference.get("tokens")
             if ids is not None and own is not None and ids.tolist() != own.tolist():
                 raise RuntimeError(f"{self.against}: expected a trace of the tokens that the model was given, found others")
-            for hook, (tensor, source) in _Matching(self).found().items():
+            matching = _Matching(self)
+            for hook, (tensor, source) in matching.found().items():
                 if hook not in tensors:
                     tensors[hook], self.matched[hook] = tensor, source
+            self.why = matching.why
         if not tensors:
             raise RuntimeError("no module matched: expected templates of paths such as "
                                + ", ".join([path for path in self.paths.values() if path][:4]))
@@ -176,7 +178,10 @@ class record:
         for hook, source in self.matched.items():
             lines.setdefault((_general(hook), _general(source)), []).append(hook)
         told = [f"{hook} <- {source} ({len(hooks)})" for (hook, source), hooks in lines.items()]
-        return told + ([f"nothing found for {', '.join(sorted({_general(m) for m in self.missing}))}"] if self.missing else [])
+        missing = sorted({_general(name) for name in self.missing})
+        bare = [name for name in missing if name not in self.why]
+        told += [f"nothing found for {name}: {self.why[name]}" for name in missing if name in self.why]
+        return told + ([f"nothing found for {', '.join(bare)}"] if bare else [])
 
 
 class _Event:

@@ -8,7 +8,8 @@ use attnscope_run::{HeadDetail, Pyramid};
 use attnscope_report::table::{Table, TableRow};
 
 use super::{Figure, PanelData, selected_head};
-use crate::panels::head::{View, received, view};
+use crate::panels::head::received;
+use crate::panels::head_layout::{View, view};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;

@@ -1,12 +1,16 @@
 //! Figures of a statistic for every layer and head.
 
 use attnscope_report::drawing::{Map, Side};
-use attnscope_spec::Stack;
+use attnscope_spec::{Place, Stack};
+use attnscope_terminal::theme::Theme;
+use attnscope_worker::EffectShown;
 
 use super::{bar, printed, rgb};
 use crate::figure::{colour_range, figure_within, share};
+use crate::panels::effect;
 use crate::panels::head_value::{value, why_undefined};
 use crate::state::scene::Scene;
+use crate::state::shown_name::name_of;
 use crate::widgets::heatmap::Scale;
 
 /// A grid for each stack of the model, with the values of the Overview panel.
@@ -51,14 +55,14 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
     } else {
         printed()
     };
-    let at = |value: f64| share(value, (low, high));
     let unit = match statistic.unit {
         "" => String::new(),
         unit => format!(", {unit}"),
     };
     let change = if differs { "change of " } else { "" };
     let stack = grid.label().map(|label| format!(" · {label}"));
-    let name = app.subject().map(|subject| subject.name());
+    let name = app.subject().map(name_of);
+    let bar = format!("{change}{}{unit}", statistic.title);
     Map {
         title: format!("{}{}", name.unwrap_or_default(), stack.unwrap_or_default()),
         rows: Side {
@@ -76,6 +80,17 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
                 ..numbered("", 1)
             }
         },
+        ..colours_of(&theme, &values, (low, high), bar)
+    }
+}
+
+/// A map without labels whose cells have these values, written in them.
+fn colours_of(theme: &Theme, values: &[Option<f64>], ends: (f64, f64), title: String) -> Map {
+    let at = |value: f64| share(value, ends);
+    Map {
+        title: String::new(),
+        rows: numbered("", 0),
+        columns: numbered("", 0),
         cells: values
             .iter()
             .map(|value| Some(rgb(theme.heat(at((*value)?)))))
@@ -91,15 +106,46 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
             })
             .collect(),
         bar: bar(
-            &theme,
+            theme,
             Scale {
-                low: low as f32,
-                high: high as f32,
+                low: ends.0 as f32,
+                high: ends.1 as f32,
                 is_log: false,
             },
-            format!("{change}{}{unit}", statistic.title),
+            title,
         ),
     }
+}
+
+/// The effects of the heads of the selected grid; `None` if no head has a value.
+pub fn of_effects(app: Scene<'_>, shown: &EffectShown) -> Option<Map> {
+    let grid = app.selection.stack;
+    let (n_layers, n_heads) = (app.n_layers(), app.n_heads());
+    let places = (0..n_layers).flat_map(|layer| (0..n_heads).map(move |head| (layer, head)));
+    let value_at = |(layer_idx, head_idx): (usize, usize)| {
+        let place = Place::layer(grid, layer_idx).head(head_idx);
+        let found = shown
+            .heads
+            .iter()
+            .find(|(known, _)| known.is_same_head(&place));
+        found.map(|(_, value)| *value)
+    };
+    let values: Vec<Option<f64>> = places.map(value_at).collect();
+    values.iter().flatten().next()?;
+    let ends = effect::ends(app, shown);
+    let theme = if ends.0 < 0.0 {
+        printed().diverging()
+    } else {
+        printed()
+    };
+    let name = app.subject().map(name_of);
+    let measure = app.effect_measure();
+    Some(Map {
+        title: name.unwrap_or_default(),
+        rows: numbered("layer", n_layers),
+        columns: numbered("head", n_heads),
+        ..colours_of(&theme, &values, ends, measure.title().to_owned())
+    })
 }
 
 fn numbered(title: &str, n: usize) -> Side {

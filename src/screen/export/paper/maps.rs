@@ -12,6 +12,7 @@ use super::{bar, printed, rgb};
 use crate::panels::{head, marked};
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
+use crate::state::shown_name::name_of;
 use crate::state::views::Axis;
 use crate::widgets::heatmap::Scale;
 
@@ -181,9 +182,7 @@ struct Drawn<'a> {
 }
 
 fn name(app: Scene<'_>) -> String {
-    app.subject()
-        .map(|subject| subject.name())
-        .unwrap_or_default()
+    app.subject().map(name_of).unwrap_or_default()
 }
 
 fn what(app: Scene<'_>) -> String {

@@ -7,11 +7,13 @@ mod maps;
 use attnscope_compute::error::{Error, Result};
 use attnscope_report::Picture;
 use attnscope_report::chart::{Chart, Ticks, tick_label};
-use attnscope_report::drawing::{Bar, Drawing, Map, Rgb, SIZE, draw_chart, draw_map, lacks};
+use attnscope_report::drawing::{
+    Bar, Drawing, Map, Margins, Rgb, SIZE, draw_chart, draw_map, lacks,
+};
 use attnscope_terminal::theme::{Depth, Ground, Theme};
 use ratatui::style::Color;
 
-use crate::panels::{prompts_scatter, sweep};
+use crate::panels::{effect_path, history_curves, prompts_scatter, sweep};
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
 use crate::widgets::heatmap::{LOG_FLOOR, Scale};
@@ -25,8 +27,7 @@ const NARROWEST: f64 = 54.0;
 const N_COLOURS: usize = 64;
 
 /// Panels that have a figure, for messages.
-const EXPECTED: &str =
-    "expected --panel overview, head, compare, sweep, or a page of a story with charts or maps";
+const EXPECTED: &str = "expected --panel overview, head, compare, effect, sweep, history, or a page of a story with charts or maps";
 
 /// Options of a figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,8 @@ pub struct Paper {
     pub width: f64,
     /// Replaces the figure's own title; empty for no title.
     pub title: Option<String>,
+    /// Whether text stays text, which can be selected and edited.
+    pub has_live_text: bool,
 }
 
 impl Default for Paper {
@@ -42,6 +45,7 @@ impl Default for Paper {
         Self {
             width: 84.0,
             title: None,
+            has_live_text: false,
         }
     }
 }
@@ -68,7 +72,12 @@ pub fn drawing(app: Scene<'_>, paper: &Paper) -> Result<Drawing> {
         }
     }
     let title = super::caption::caption(app).title;
-    Ok(placed(&parts, paper.width, title))
+    Ok(placed(&parts, paper, title))
+}
+
+/// Whether the current panel has a figure now.
+pub fn has_figure(app: Scene<'_>) -> bool {
+    parts(app).is_ok()
 }
 
 fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
@@ -89,6 +98,8 @@ fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
         Panel::Compare => maps(maps::of_both(app)),
         Panel::Sweep => charts(sweep::charts(app)),
         Panel::Prompts => charts(prompts_scatter::chart(app).into_iter().collect()),
+        Panel::Effect => effects(app),
+        Panel::History => charts(history_curves::charts(app)),
         Panel::Story => match app.story.as_ref().and_then(|story| story.page()) {
             Some(page) => match &page.picture {
                 Picture::Charts(all) => charts(all.clone()),
@@ -109,8 +120,19 @@ fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
     }
 }
 
+/// The grid of effects and the path of the logit, or the lens.
+fn effects(app: Scene<'_>) -> Vec<Part> {
+    let Some(shown) = app.effects() else {
+        return Vec::new();
+    };
+    let grid = grid::of_effects(app, shown).map(|map| Part::Map(Box::new(map)));
+    let chart = effect_path::path_chart(shown).map(|chart| Part::Chart(Box::new(chart)));
+    grid.into_iter().chain(chart).collect()
+}
+
 /// Places parts side by side if they fit, else one below the other.
-fn placed(parts: &[Part], width: f64, title: String) -> Drawing {
+fn placed(parts: &[Part], paper: &Paper, title: String) -> Drawing {
+    let width = paper.width;
     let inside = width - 2.0 * MARGIN;
     let n_columns = ((inside + BETWEEN) / (NARROWEST + BETWEEN)) as usize;
     let n_columns = n_columns.clamp(1, parts.len().max(1));
@@ -119,10 +141,16 @@ fn placed(parts: &[Part], width: f64, title: String) -> Drawing {
     let mut y = MARGIN;
     for row in parts.chunks(n_columns) {
         let mut highest: f64 = 0.0;
+        // Maps side by side are equally large.
+        let margins = row.iter().filter_map(|part| match part {
+            Part::Map(map) => Some(Margins::of(map, wide)),
+            Part::Chart(_) => None,
+        });
+        let margins = margins.fold(Margins::default(), Margins::or);
         for (idx, part) in row.iter().enumerate() {
             let at = (MARGIN + idx as f64 * (wide + BETWEEN), y);
             let height = match part {
-                Part::Map(map) => draw_map(&mut shapes, map, at, wide),
+                Part::Map(map) => draw_map(&mut shapes, map, at, wide, margins),
                 Part::Chart(chart) => draw_chart(&mut shapes, chart, at, wide),
             };
             highest = highest.max(height);
@@ -134,6 +162,7 @@ fn placed(parts: &[Part], width: f64, title: String) -> Drawing {
         height: y - BETWEEN + MARGIN + 0.2 * SIZE,
         title,
         shapes,
+        has_live_text: paper.has_live_text,
     }
 }
 
