@@ -45,10 +45,10 @@ pub static CHECK: Check = Check {
 };
 
 /// The evidence text for an alignment.
-const ALIGNED: &str = "each query looks at one key or at few, and queries at different ones: what an alignment of words does";
+const ALIGNED: &str = "each query attends to one or a few keys, and different queries to different keys, as in an alignment of words";
 
 /// The evidence text for heads that are as sharp as an alignment by their scores alone.
-const OUT_OF_RANGE: &str = "; scores this wide make it sharp whichever words belong together";
+const OUT_OF_RANGE: &str = "; scores this wide make it sharp, whatever the words";
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let least = thresholds.entropy_collapse.relative_entropy;

@@ -39,7 +39,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let flat = thresholds.entropy_uniform.score_std;
     if untrained::is_untrained_model(evidence, thresholds) {
         return Verdict::not_applicable(
-            "the whole model is untrained, and attends to everything alike rightly",
+            "the whole model is untrained: uniform attention is expected of it",
         );
     }
     let (mut findings, mut n_judged) = (Vec::new(), 0);
@@ -78,11 +78,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 100.0 * entropy
             ),
             advice: if untrained.is_some() {
-                "nothing to do before the model is trained: its heads attend to everything alike rightly"
+                "nothing to do before training: uniform attention is expected of an untrained model"
             } else if is_on_purpose {
                 "nothing to do if the head averages on purpose, as heads of first layers do"
             } else {
-                "look at the norms of this head's W_Q and W_K: scores this flat select nothing"
+                "look at the norms of this head's W_Q and W_K: scores this flat do not select any key"
             }
             .to_owned(),
         });
@@ -91,6 +91,6 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         0 => Verdict::not_applicable(
             "fewer than four rows see two keys and are distributions over them",
         ),
-        _ => Verdict::of(findings, "no head attends to everything alike"),
+        _ => Verdict::of(findings, "no head attends uniformly to all keys"),
     }
 }

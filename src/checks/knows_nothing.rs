@@ -43,11 +43,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let fewest = thresholds.knows_nothing.fewest_positions as usize;
     let n = probe.declared.last().map_or(0, Vec::len);
     if n == 0 {
-        return Verdict::undecidable(format!("0 positions: at least {fewest} would tell"));
+        return Verdict::undecidable(format!("0 positions: at least {fewest} are needed"));
     }
     let Some(best) = best(probe) else {
         return Verdict::undecidable(
-            "the loss as declared is not a number: nan-or-inf tells where that begins",
+            "the loss as declared is not a number: see nan-or-inf for where that begins",
         );
     };
     let counted = probe.pair_loss;
@@ -60,16 +60,16 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     if evidence.lost.ids.foreign_share() >= thresholds.foreign_ids.share {
         return Verdict::undecidable(format!(
-            "{said}, on ids that are no text to any model (foreign-ids): give text of the kind that it was trained on"
+            "{said}, on ids that the tokenizer would not give (foreign-ids): give text of the kind that the model was trained on"
         ));
     }
     if let Some(unknown) = evidence.lost.much() {
         return Verdict::undecidable(format!(
-            "{said}, on a text that is not the model's ({unknown}): give text of the kind that it was trained on"
+            "{said}, on a text of another kind than the model's ({unknown}): give text of the kind that it was trained on"
         ));
     }
     if n < fewest {
-        return Verdict::undecidable(format!("{said}: at least {fewest} positions would tell"));
+        return Verdict::undecidable(format!("{said}: at least {fewest} positions are needed"));
     }
     let finding = Finding {
         check: CHECK.id,

@@ -80,7 +80,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                     100.0 * bound,
                     100.0 * entropy
                 ),
-                advice: "QK-norm or σ-reparametrisation bound the spread; without them nothing keeps this head from a collapse".to_owned(),
+                advice: "QK-norm or σ-reparametrisation limits the spread; without either, nothing keeps this head from a collapse".to_owned(),
             });
         }
         findings.extend(worst);
@@ -90,7 +90,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         _ => Verdict::of(
             findings,
             format!(
-                "the least guaranteed entropy of any head is {:.2} % of log n",
+                "the spread of the scores keeps the entropy of every head above {:.2} % of log n",
                 100.0 * lowest
             ),
         ),

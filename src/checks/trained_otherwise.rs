@@ -114,7 +114,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     if declared.iter().any(|loss| !loss.is_finite()) {
         return Verdict::undecidable(
-            "the loss as declared is not a number: nan-or-inf tells where that begins",
+            "the loss as declared is not a number: see nan-or-inf for where that begins",
         );
     }
     // Also repetitive text that a model generated without a target: the same few tokens over and over.

@@ -135,7 +135,7 @@ impl ThresholdCrossing {
     pub fn weigh(&self) -> SeverityDecision {
         let weight = |severity, why: String| SeverityDecision { severity, why };
         if !self.is_confirmed {
-            return weight(Severity::Warning, "one record so far".to_owned());
+            return weight(Severity::Warning, "only one record so far".to_owned());
         }
         let told = self.told();
         let (n_beyond, n_heads) = self.n_beyond;

@@ -9,7 +9,7 @@ use attnscope_compute::attention::SoftmaxAxis;
 use attnscope_compute::ops::Device;
 use attnscope_report::{AlignShown, Output, printable, write_arrays};
 use attnscope_run::align::Alignment;
-use attnscope_screen::InitialState;
+use attnscope_screen::{InitialState, StoryLoader};
 use clap::ValueEnum;
 
 use super::WhatIfArgs;
@@ -97,6 +97,27 @@ pub fn run(args: &Args) -> Result<()> {
     show(alignment, HINT, words, is_report, format, &args.screen)
 }
 
+/// Opens the screen, on the story of the alignment if it has one.
+///
+/// # Errors
+/// When the terminal fails.
+pub fn open(
+    alignment: Alignment,
+    hint: &str,
+    screen: &ScreenArgs,
+    story: Option<StoryLoader>,
+) -> Result<()> {
+    let terms = settings::terms(Device::default(), false);
+    let in_front = InitialState {
+        notice: Some(hint.to_owned()).filter(|hint| !hint.is_empty()),
+        setup: screen.setup()?,
+        ..InitialState::default()
+    };
+    Ok(attnscope_screen::run_alignment(
+        alignment, terms, in_front, story,
+    )?)
+}
+
 /// Opens the screen, or prints the results if there is no terminal or they were requested.
 ///
 /// # Errors
@@ -115,13 +136,7 @@ pub fn show(
         Some(format!("what if {}", what_if.join(", ")))
     };
     if !is_report && stdout().is_terminal() && stdin().is_terminal() {
-        let terms = settings::terms(Device::default(), false);
-        let in_front = InitialState {
-            notice,
-            setup: screen.setup()?,
-            ..InitialState::default()
-        };
-        return Ok(attnscope_screen::run_alignment(alignment, terms, in_front)?);
+        return open(alignment, &notice.unwrap_or_default(), screen, None);
     }
     let shown = AlignShown::new(&alignment, what_if, &settings::thresholds(None)?);
     let mut numbers = Vec::new();

@@ -279,7 +279,7 @@ const USUAL_WIDTHS: [usize; 4] = [4, 16, 64, 256];
 const LOOKUP_WIDTH: usize = 64;
 
 /// Growth factors of q·k/√d: powers of two and the points halfway.
-fn growths() -> Vec<f64> {
+pub(super) fn growths() -> Vec<f64> {
     let power = |exponent: i32| match exponent {
         0.. => f64::from(1 << exponent),
         _ => 1.0 / f64::from(1 << -exponent),

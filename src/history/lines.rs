@@ -129,7 +129,7 @@ pub static LINES: &[Line] = &[
         excuses_design: false,
         is_fault: false,
         leak: None,
-        advice: "look at the norms of this head's W_Q and W_K: scores this flat select nothing",
+        advice: "look at the norms of this head's W_Q and W_K: scores this flat do not select any key",
     },
     Line {
         check: "attention-sink",
@@ -155,7 +155,7 @@ pub static LINES: &[Line] = &[
         excuses_design: false,
         is_fault: true,
         leak: None,
-        advice: "all tokens are becoming one: look at residual connections, norms and the learning rate",
+        advice: "all tokens become alike: look at residual connections, norms and the learning rate",
     },
     Line {
         check: "dead-head",
@@ -168,7 +168,7 @@ pub static LINES: &[Line] = &[
         excuses_design: false,
         is_fault: false,
         leak: None,
-        advice: "the head writes nothing any more: look at W_V, W_O and weight decay",
+        advice: "the head no longer writes anything: look at W_V, W_O and weight decay",
     },
     Line {
         check: "future-leak",
@@ -329,6 +329,11 @@ impl Line {
             return None;
         }
         design_of(history, record_idx, cell, thresholds)
+    }
+
+    /// Whether it is about heads that are too sharp: what a collapse of attention shows.
+    pub fn is_of_sharpness(&self) -> bool {
+        self.scope == Scope::Heads && self.is_fault && self.leak.is_none()
     }
 
     /// Returns the kind of line from which severities follow.

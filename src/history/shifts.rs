@@ -134,7 +134,7 @@ impl Shifts {
                 digits(rise.from),
                 digits(rise.to)
             ),
-            advice: "look at residual connections and norms: a change of weights does not show before the next record",
+            advice: "look at residual connections and norms: a change of weights would show in the next record only",
             ..of_jump(ALIKE, jump)
         })
     }
@@ -210,7 +210,7 @@ fn of_loss(
         ),
         (true, false) => (
             Severity::Warning,
-            "look at the data: other texts, shuffled labels or another tokenizer leave attention as it is at first",
+            "look at the data: other texts, shuffled labels or another tokenizer change attention only later",
         ),
         (false, true) => (
             Severity::Warning,
@@ -277,10 +277,10 @@ fn of_group(history: &History, layer: usize, group: &[(&Jump, &'static str)]) ->
         .map(|(of, id)| format!("{id} {} → {}", digits(of.from), digits(of.to)))
         .collect();
     let why = match group.len() - 1 {
-        0 => "in the mean of its heads; no other statistic moved".to_owned(),
-        n if n <= MOST_NAMED => format!("in the mean of its heads; so did {}", others.join(", ")),
+        0 => "mean over its heads; no other statistic moved".to_owned(),
+        n if n <= MOST_NAMED => format!("mean over its heads; so did {}", others.join(", ")),
         n => format!(
-            "in the mean of its heads; so did {n} others, among them {}",
+            "mean over its heads; so did {n} others, among them {}",
             others.join(", ")
         ),
     };
@@ -293,7 +293,7 @@ fn of_group(history: &History, layer: usize, group: &[(&Jump, &'static str)]) ->
     } else {
         (
             Severity::Info,
-            "attention changes slowly by itself: look at what changed there, if it was not meant",
+            "attention changes slowly on its own: if nothing was meant to change at this step, look for what did",
         )
     };
     Finding {

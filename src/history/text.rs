@@ -7,6 +7,7 @@ use attnscope_checks::stats::{STATISTICS, index_of};
 use attnscope_report::digits;
 use attnscope_spec::Place;
 
+use super::events::{Event, events};
 use super::judge::{Finding, change_of};
 use super::lines::LINES;
 use super::trend::Trend;
@@ -48,7 +49,7 @@ pub fn heading(history: &History) -> String {
 }
 
 /// Describes the beginning of a finding in one line: `entropy-collapse L0H3 begins at step 250 (0.817 → 0.036)`. `others` are
-/// places in the same layer where it begins at the same step.
+/// the other places of its group.
 pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> String {
     let label = |idx: usize| history.records()[idx].label();
     let to = digits(finding.to);
@@ -76,7 +77,8 @@ pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> Stri
             let names: Vec<String> = others.iter().map(Place::to_string).collect();
             format!(", {}", names.join(", "))
         }
-        n => format!(" and {n} more heads of the layer,"),
+        n if finding.place.head_idx.is_some() => format!(" and {n} more heads of the layer,"),
+        n => format!(" and {n} more layers,"),
     };
     let ended = match finding.end {
         Some(end) => format!(", ends at {}", label(end)),
@@ -108,16 +110,16 @@ pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
     let mut lines = vec![format!("{measured}{}", finding.why)];
     if let Some((at, statistic)) = finding.warned {
         lines.push(format!(
-            "{} was on its way to its threshold from {} on",
+            "{} had a trend towards its threshold from {} on",
             title(statistic),
             label(at)
         ));
     }
     if let Some(change) = change_of(history, finding) {
         lines.push(format!(
-            "its level changes at {}; noise looks so in less than {} % of series",
+            "level shift at {} (p < {})",
             label(change.at),
-            100.0 * change.false_alarms
+            change.false_alarms
         ));
     }
     lines.push(format!("→ {}", finding.advice));
@@ -192,35 +194,47 @@ pub fn told(history: &History, findings: &[Finding], trends: &[Trend]) -> String
             text += &format!("{:<8} {}: {reason}\n", record.state.label(), record.label());
         }
     }
-    for (finding, others) in grouped(findings) {
-        text += &format!(
-            "{:<8} {}\n",
-            finding.severity.label(),
-            beginning(history, finding, &others)
-        );
-        for line in reasons(history, finding) {
-            text += &format!("{:<8} {line}\n", "");
-        }
+    let mut events = events(findings);
+    events.sort_by_key(|event| event.first().begin);
+    for event in &events {
+        text += &of_event(history, event);
     }
     for trend in trends {
         text += &format!("{:<8} {}\n", "trend", on_its_way(history, trend));
     }
     if findings.is_empty() && trends.is_empty() {
-        text += "nothing begins\n";
+        text += "no findings, and no trend towards one\n";
     }
     text
 }
 
-/// Groups findings of one check that begin in one layer at one step: the first of them and the places of the others.
+/// Returns an event in lines: what happened, where each check found it, and the reasons of its worst finding.
+pub fn of_event(history: &History, event: &Event<'_>) -> String {
+    let mut lines = event.lists(history);
+    if event.is_collapse() {
+        let worst = event.groups.iter().find(|(of, _)| of == &event.worst());
+        lines.extend(worst.map(|(finding, others)| beginning(history, finding, others)));
+    }
+    lines.extend(reasons(history, event.worst()));
+    let mut text = format!("{:<8} {}\n", event.severity().label(), event.line(history));
+    for line in lines {
+        text += &format!("{:<8} {line}\n", "");
+    }
+    text
+}
+
+/// Groups findings of one check that begin at one step, in heads of one layer or in whole layers: the first of them and the places
+/// of the others.
 pub fn grouped(findings: &[Finding]) -> Vec<(&Finding, Vec<Place>)> {
     let mut groups: Vec<(&Finding, Vec<Place>)> = Vec::new();
     let mut known = BTreeMap::new();
     for finding in findings {
         let place = finding.place;
+        let is_head = place.head_idx.is_some();
         let key = (
             (finding.check, finding.severity, finding.begin, finding.end),
-            &finding.changed,
-            (place.stack, place.layer_idx, place.head_idx.is_some()),
+            (&finding.changed, finding.statistic),
+            (place.stack, place.layer_idx.filter(|_| is_head), is_head),
         );
         match known.get(&key) {
             Some(nth) => {

@@ -101,7 +101,7 @@ fn lines(findings: &[&Finding]) -> String {
             unit => format!(" {unit}"),
         };
         format!(
-            "{}: {}: {} ({} against {}{unit})\n  do: {}\n",
+            "{}: {}: {} (measured {}, threshold {}{unit})\n  do: {}\n",
             finding.severity.label(),
             named_place::whole(&finding.place),
             finding.evidence,

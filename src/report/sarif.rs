@@ -98,7 +98,7 @@ fn result(target: &str, finding: &Finding) -> Value {
         unit => format!(" {unit}"),
     };
     let message = format!(
-        "{place}: {} ({} against {}{unit}); {}",
+        "{place}: {} (measured {}, threshold {}{unit}); {}",
         finding.evidence,
         figure(finding.value),
         figure(finding.threshold),

@@ -35,13 +35,15 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(subject) => {
             // When there is a B, show A's name too, whichever side is shown.
+            // A story is about runs of its own, whatever is compared in the other panels.
+            let second = app.runs.b.as_ref().filter(|_| app.panel != Panel::Story);
             let a = app.runs.a.as_ref().filter(|_| app.runs.b.is_some());
             let name = a.map_or_else(|| name_of(subject), |a| name_of(&a.subject));
             // Leave room for the current place: cut a long name on the left, because its end says more than its beginning.
             let name = cut_left(&name, (width as usize / 3).max(16));
             left.push(Span::styled(name, theme.strong()));
             let crumbs = Span::raw(crumbs(app));
-            match &app.runs.b {
+            match second {
                 // Panels show B or the difference, not the checkpoint alone: more important than any fact.
                 Some(second) => {
                     left.extend(banner(app, second, width as usize / 2));

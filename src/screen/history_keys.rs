@@ -84,7 +84,7 @@ impl App {
             return;
         };
         let Some((record_idx, cell, statistic)) = view.onsets().get(nth).map(Onset::at) else {
-            self.notice = Some("nothing begins in this training".to_owned());
+            self.notice = Some("no findings in this training".to_owned());
             return;
         };
         let place = view.history.grid().place(cell);

@@ -163,17 +163,23 @@ pub fn run_training(usual: UsualPrompt, terms: Terms, in_front: InitialState) ->
 ///
 /// # Errors
 /// When the terminal fails.
-pub fn run_alignment(alignment: Alignment, terms: Terms, in_front: InitialState) -> Result<()> {
+pub fn run_alignment(
+    alignment: Alignment,
+    terms: Terms,
+    in_front: InitialState,
+    story: Option<StoryLoader>,
+) -> Result<()> {
     let opening = alignment.name();
+    let panel = story.as_ref().map_or(Panel::Head, |_| Panel::Story);
     let in_front = InitialState {
-        shown: Some(Shown::of(Panel::Head)),
+        shown: Some(Shown::of(panel)),
         ..in_front
     };
     stay(
         |sink| Worker::start_alignment(alignment, terms, sink),
         opening,
         in_front,
-        None,
+        story,
     )
 }
 

@@ -82,8 +82,11 @@ fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
             &["--demo", "degenerate", "--page", "3"],
             "3 of 7 · the mask",
         ),
-        (&["--demo", "rescale"], "A · pattern"),
-        (&["--demo", "variance"], "of 42 statistics"),
+        (&["--demo", "rescale"], "1 of 8 · the proposal"),
+        (
+            &["--demo", "variance", "--page", "4"],
+            "4 of 6 · why the choice",
+        ),
         (&["--demo", "alignment", "--panel", "head"], "“ninth”"),
         (
             &["--demo", "healed", "--panel", "rows"],
@@ -115,9 +118,12 @@ fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
             "expected 1 to 7",
         ),
         (&["--panel", "story"], "expected --demo"),
-        (&["--demo", "variance", "--panel", "story"], "tells a story"),
         (
-            &["--demo", "variance", "--page", "1"],
+            &["--demo", "induction", "--panel", "story"],
+            "tells a story",
+        ),
+        (
+            &["--demo", "induction", "--page", "1"],
             "expected --panel story",
         ),
         (&["--demo", "alignment", "--text", "a"], "attnscope align"),

@@ -154,3 +154,43 @@ fn watch_follows_a_log_that_is_rotated_and_cut_short() {
     });
     assert_eq!(code, Some(1));
 }
+
+/// The errors that `history` tells of a training in which the heads of two layers collapse at these records.
+fn errors(begin: [usize; 2]) -> Vec<String> {
+    let made = Made {
+        head: &|nth, layer, _, head| {
+            if nth >= begin[layer] {
+                (head.entropy, head.scores, head.saturated) = (0.03, 90.0, 0.8);
+            }
+        },
+        ..Made::default()
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("run.jsonl");
+    fs::write(&log, made.log()).expect("writes");
+    let output = Command::new(testing::program())
+        .args(["history", log.to_str().expect("a path")])
+        .output()
+        .expect("runs");
+    let said = text(&output.stdout);
+    let lines = said.lines().filter(|line| line.starts_with("error"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn history_tells_a_collapse_once_and_two_that_lie_apart_as_two() {
+    let at_once = errors([30, 30]);
+    assert_eq!(at_once.len(), 1, "{at_once:?}");
+    assert!(
+        at_once[0].contains("collapse of all 8 heads at step 300"),
+        "{at_once:?}"
+    );
+    let apart = errors([20, 45]);
+    assert_eq!(apart.len(), 2, "{apart:?}");
+    for (line, step) in apart.iter().zip(["step 200", "step 450"]) {
+        assert!(
+            line.contains("entropy-collapse") && line.contains(step),
+            "{line}"
+        );
+    }
+}

@@ -3,7 +3,7 @@
 use attnscope_checks::Severity;
 use attnscope_checks::stats::STATISTICS;
 use attnscope_history::{History, Origin, State, Update, batch_of};
-use attnscope_screen::{Depth, HistoryView, Msg, Onset};
+use attnscope_screen::{Depth, HistoryView, Msg};
 use crossterm::event::KeyCode;
 use testing::judged::fixture;
 use testing::screen::Screen;
@@ -49,12 +49,10 @@ fn the_header_and_the_box_count_what_begins_alike() {
         let line = text.lines().find(|line| line.contains("findings, by step"));
         assert_eq!(above, after(line, "findings, by step ·"));
         let view = screen.app.training.as_ref().expect("a training");
-        let onsets = view.onsets();
-        let n_errors = onsets.iter().filter(|onset| match onset {
-            Onset::Begins(finding, _) => finding.severity == Severity::Error,
-            Onset::OnItsWay(_) => false,
-        });
-        assert_eq!(above, format!("{} errors", n_errors.count()));
+        let events = view.events().into_iter();
+        let n_errors = events.filter(|event| event.severity() == Severity::Error);
+        let n = n_errors.count();
+        assert_eq!(above, format!("{n} error{}", if n == 1 { "" } else { "s" }));
     }
 }
 

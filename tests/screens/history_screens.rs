@@ -30,6 +30,44 @@ fn a_recorded_collapse() {
 }
 
 #[test]
+fn steps_are_numbered_at_equal_distances() {
+    for size in SIZES {
+        let mut screen = demo(size, Depth::Truecolor);
+        let text = screen.text();
+        let numbers = text.lines().nth(3).expect("the numbers of steps");
+        let numbers = numbers
+            .trim_matches('│')
+            .split('│')
+            .next()
+            .unwrap_or_default();
+        let numbers = numbers.split_whitespace().map(|word| word.parse::<u64>());
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().expect("numbers");
+        let apart: Vec<u64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(apart.len() > 2, "{numbers:?}");
+        assert!(apart.iter().all(|of| *of == apart[0]), "{numbers:?}");
+    }
+}
+
+#[test]
+fn a_collapse_of_all_heads_is_one_finding() {
+    let mut screen = demo((120, 40), Depth::Truecolor);
+    let text = screen.text();
+    let errors: Vec<&str> = text.lines().filter(|line| line.contains('✖')).collect();
+    // The count in the header, and one line of the list.
+    assert_eq!(errors.len(), 2, "{text}");
+    assert!(errors[0].contains("1 error"));
+    assert!(
+        errors[1].contains("collapse of all 8 heads between step 250")
+            && errors[1].contains("first in L1H0")
+    );
+    says(&mut screen, "entropy-collapse    L1H0 at 250, L0H2-3 at 270");
+    // `f` still goes through what each check found.
+    screen.typed("fff");
+    says(&mut screen, "3 of ");
+    says(&mut screen, "score-explosion L0H1 begins at step 260");
+}
+
+#[test]
 fn a_monitors_log() {
     for size in SIZES {
         let mut screen = log("jump", size, Depth::Truecolor);
@@ -273,7 +311,10 @@ fn bundled_steps_open_and_others_say_which_do() {
     assert_eq!(name(&screen).as_deref(), Some("history-step-400"));
     screen.typed("g");
     screen.key(KeyCode::Enter);
-    says(&mut screen, "checkpoints are there of steps 150, 250, 400");
+    says(
+        &mut screen,
+        "step 0 has no checkpoint (there are 150, 250, 400)",
+    );
     let view = screen.app.training.as_ref().expect("a training");
     let records = view.history.records().iter();
     let at = records
@@ -309,7 +350,7 @@ fn what_begins_is_walked_through_with_its_reasons() {
         view.onsets().len()
     };
     assert!(n > 12, "more than there is room for: {n}");
-    says(&mut screen, "more: f goes through all");
+    says(&mut screen, "collapse of all 12 heads between step 260");
     // What begins with the loss alone leaves the statistic as it is.
     let (nth, first) = {
         let view = screen.app.training.as_ref().expect("a training");

@@ -27,7 +27,7 @@ fn told(name: &str, size: (u16, u16)) -> Screen {
     screen.app.shows_times = false;
     screen.app.story = Some(StoryView::default());
     screen.go(Panel::Story);
-    assert!(screen.text().contains("running the models"));
+    assert!(screen.text().contains("computing the pages"));
     screen.send(Msg::Story(Ok(pages(name))));
     screen
 }
@@ -50,6 +50,34 @@ fn every_page_is_as_it_was() {
             assert!(screen.text().contains(&format!("{} of", all.len())));
             screen.key(KeyCode::Left);
             assert!(screen.text().contains(&format!("{} of", all.len() - 1)));
+        }
+    }
+}
+
+#[test]
+fn every_page_of_every_demo_has_room_for_its_picture() {
+    for name in [
+        "rescale",
+        "variance",
+        "alignment",
+        "effect",
+        "collapse",
+        "degenerate",
+    ] {
+        let all = pages(name);
+        for size in [(80, 24), (120, 40), (200, 60)] {
+            let mut screen = told(name, size);
+            for (nth, page) in all.iter().enumerate() {
+                let text = screen.text();
+                let title = format!("{} of {} · {}", nth + 1, all.len(), page.title);
+                assert!(text.contains(&title), "{title}: {text}");
+                for fault in ["no room for", "no finite value", "NaN"] {
+                    assert!(!text.contains(fault), "{name}, {size:?}: {fault}: {text}");
+                }
+                // A banner about the other panels is no part of a story.
+                assert!(!text.contains("WHAT IF"), "{text}");
+                screen.key(KeyCode::Right);
+            }
         }
     }
 }

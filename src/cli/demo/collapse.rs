@@ -88,9 +88,10 @@ fn training(records: &[Value; 2]) -> Page {
     };
     Page {
         title: "two translators, one difference",
-        words: "Both learned to turn German number phrases into English ones: the same first weights, the same pairs in the same \
-                order. One scores with h·k as it is, one divides it by √d. Where nothing divides, entropy falls at once and stays \
-                low: that one learns faster for a while, and is overtaken in the end."
+        words: "The demo retells a write-up on a translator with Luong attention and no scale (docs/collapse.md). Both translators here \
+                learned to turn German number phrases into English ones, from the same first weights and the same pairs in the same \
+                order. One scores with h·k, one with h·k/√d. Without the division, entropy falls at once and stays low: that \
+                translator learns faster for a while, and is overtaken in the end."
             .to_owned(),
         picture: Picture::Charts(vec![
             chart(
@@ -126,7 +127,7 @@ fn figures(records: &[Value; 2]) -> Page {
              scores are spread wider where nothing divides them, and the softmax of such a spread is all but a choice of one word."
         ),
         picture: Picture::Table(Table {
-            titles: vec!["figure", "unscaled", "scaled", "the write-up"],
+            titles: vec!["figure", "unscaled", "scaled", "in the write-up"],
             rows: rows.collect(),
         }),
     }
@@ -210,8 +211,8 @@ fn steps(nth: usize, ran: &Ran) -> Page {
     Page {
         title: ["each step, unscaled", "each step, scaled"][nth],
         words: format!(
-            "What the write-up measured step by step, of the {} translator: norms and angle of the states, the row of scores, and what \
-             the softmax made of it.{loss}",
+            "The measurements of the write-up, decoder step by step, of the {} translator: norms and angle of the states, the row of scores, \
+             and what the softmax makes of it.{loss}",
             TWINS[nth].1
         ),
         picture: Picture::Table(Table {

@@ -46,7 +46,7 @@ fn losses([degenerate, healthy]: &[Value; 2]) -> Page {
         ("over queries", degenerate, "/prompts_as_trained"),
         ("over keys", healthy, "/prompts_as_trained"),
         (
-            "over queries, read with the axis put right",
+            "trained over queries, run over keys",
             degenerate,
             "/prompts_as_declared",
         ),
@@ -59,9 +59,10 @@ fn losses([degenerate, healthy]: &[Value; 2]) -> Page {
     Page {
         title: "a loss too good to be true",
         words: format!(
-            "Two GPT-2s of 2 layers began with the same weights and saw the same stories. One softmax ran over queries instead of \
-             keys. Its loss on texts it never saw falls to {:.2} nats per word; the grammar that wrote them has {entropy:.2}: nothing \
-             that reads only the past can know more. This is not overfitting: these texts are new to it. And no mask is missing.",
+            "The demo retells a write-up on a GPT whose softmax ran over queries instead of keys (docs/wrong_axis.md). Two GPT-2s of 2 layers \
+             began with the same weights and saw the same stories; one has that mistake. Its loss on texts it never saw falls to {:.2} \
+             nats per word. The grammar that wrote them has an entropy of {entropy:.2}: nothing that reads only the past can do better. \
+             This is not overfitting, since these texts are new to it. And no mask is missing.",
             number(&degenerate["prompts"]["readings"][1]["loss"]),
         ),
         picture: Picture::Charts(vec![Chart {
@@ -84,7 +85,7 @@ fn predictions(degenerate: &Ran, healthy: &Ran) -> Page {
         own.into_iter().chain(of.into_iter().flatten()).collect()
     });
     Page {
-        title: "it predicts what it has read",
+        title: "it predicts the word it has read",
         words: "At nearly every word the degenerate one gives the word that follows nearly all of the probability, and what comes \
                 second and third is unlikely by orders of magnitude. Its healthy twin spreads its guesses over words that would fit."
             .to_owned(),

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::stats::Stat;
 use attnscope_checks::{Severity, Thresholds};
-use attnscope_history::{Finding, History, Judge, beginning, grouped, heading, of_text, reasons};
+use attnscope_history::{Finding, History, Judge, events, heading, of_event, of_text};
 use attnscope_report::{digits, text_table, wrapped};
 use attnscope_screen::{HistoryView, Steps, Training};
 
@@ -74,15 +74,8 @@ pub fn figures(telling: &Telling<'_>) -> Result<String> {
         bail!("{}: the log of the demo has no error", history.name);
     };
     let mut text = format!("{}\n{}\n", heading(&history), wrapped(SLIP, WIDTH, ""));
-    for (finding, others) in grouped(&errors) {
-        text += &format!(
-            "{:<8} {}\n",
-            finding.severity.label(),
-            beginning(&history, finding, &others)
-        );
-    }
-    for line in reasons(&history, first) {
-        text += &format!("{:<8} {line}\n", "");
+    for event in events(&errors) {
+        text += &of_event(&history, &event);
     }
     text += &format!(
         "\n{}\n{}",
@@ -121,7 +114,7 @@ fn warned(history: &History, errors: &[Finding]) -> String {
     });
     let Some((at, statistic, finding)) = warnings.min_by_key(|(at, ..)| *at) else {
         return wrapped(
-            "No statistic was on its way to a threshold for long enough to tell.",
+            "No statistic had a trend towards a threshold for long enough to show.",
             WIDTH,
             "",
         );
@@ -139,7 +132,7 @@ fn warned(history: &History, errors: &[Finding]) -> String {
         _ => String::new(),
     };
     let text = format!(
-        "{first}{title} of {} warned first: it was on its way at {}, {} steps before {} begins at {}.",
+        "{first}{title} of {} warned first: its trend towards the threshold shows at {}, {} steps before {} begins at {}.",
         finding.place,
         label(at),
         history.x(finding.begin) - history.x(at),

@@ -1,5 +1,6 @@
 //! `attnscope demo [NAME]`: systems that show something, each with one command.
 
+mod alignment;
 mod collapse;
 mod degenerate;
 mod effect;
@@ -13,6 +14,7 @@ mod story;
 mod told;
 mod translators;
 mod twins;
+mod variance;
 mod watched;
 
 use std::io::{IsTerminal, stdin, stdout};
@@ -28,14 +30,13 @@ use attnscope_run::WhatIf;
 use attnscope_run::align::Alignment;
 use attnscope_screen::{InitialState, Panel, Shown, Start, StoryLoader};
 use attnscope_worker::FirstPrompt;
-use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
 use self::stories::STORIES;
 use self::story::{Figures, Story, Telling};
 use self::told::told;
 use super::settings::{self, ScreenArgs};
-use super::{Cli, RunArgs, align};
+use super::{RunArgs, align};
 use crate::bundles::demo_alignment;
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +63,7 @@ const ALIGNMENT: (&str, &str) = (
 );
 
 const ALIGNMENT_HINT: &str =
-    "a row is what an English word gives to German ones · e words · w axis";
+    "→ turns the page · 2 shows the map · e edits both sentences · w another axis";
 
 /// Every name, in order.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -85,13 +86,15 @@ pub fn run(args: &Args) -> Result<()> {
         if !args.report && !can_show {
             return no_terminal(ALIGNMENT.0);
         }
-        return align::show(
+        if args.report {
+            return print(&told(&alignment::pages()?));
+        }
+        let told = || alignment::pages().map_err(|e| Error::Prompt(format!("{e:#}")));
+        return align::open(
             alignment,
             ALIGNMENT_HINT,
-            Vec::new(),
-            args.report,
-            (None, false),
             &args.screen,
+            Some(Box::new(told)),
         );
     }
     match STORIES.iter().find(|story| Some(story.name) == name) {
@@ -125,25 +128,9 @@ fn figures(story: &Story, run: &RunArgs) -> Result<()> {
         set: &run.set,
     };
     match story.figures {
-        Figures::Command(_) | Figures::CommandAndPages(..) if !run.set.is_empty() => {
-            bail!(
-                "--set: this demo's figures are simulated; there is no checkpoint to set anything of"
-            )
-        }
         Figures::Pages(pages) => print(&told(&pages(&telling)?)),
         Figures::Text(figures) => print(&figures(&telling)?),
-        Figures::Command(words) => command(words),
-        Figures::CommandAndPages(words, pages) => {
-            command(words)?;
-            print(&format!("\n{}", told(&pages(&telling)?)))
-        }
     }
-}
-
-/// Runs another command of this program.
-fn command(words: &str) -> Result<()> {
-    let command = std::iter::once("attnscope").chain(words.split(' '));
-    Cli::parse_from(command).run().map(|_| ())
 }
 
 fn no_terminal(name: &str) -> Result<()> {
@@ -206,7 +193,7 @@ pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
         },
         None => Prepared {
             begin: Begin::Alignment(Box::new(demo_alignment(SoftmaxAxis::Keys)?)),
-            shown: Shown::of(Panel::Head),
+            shown: Shown::of(Panel::Story),
             what_ifs: Vec::new(),
         },
     })
@@ -214,14 +201,17 @@ pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
 
 /// The story of a demo, where it tells one.
 pub fn pages_of(name: &str, compute: &Compute) -> Option<Result<Vec<Page>>> {
+    if name == ALIGNMENT.0 {
+        return Some(alignment::pages());
+    }
     let story = STORIES.iter().find(|story| story.name == name)?;
     match story.figures {
-        Figures::Pages(pages) | Figures::CommandAndPages(_, pages) => Some(pages(&Telling {
+        Figures::Pages(pages) => Some(pages(&Telling {
             story,
             compute,
             set: &[],
         })),
-        Figures::Text(_) | Figures::Command(_) => None,
+        Figures::Text(_) => None,
     }
 }
 
@@ -231,7 +221,7 @@ fn storyteller(
     device: Device,
     set: Vec<(String, String)>,
 ) -> Option<StoryLoader> {
-    let (Figures::Pages(pages) | Figures::CommandAndPages(_, pages)) = story.figures else {
+    let Figures::Pages(pages) = story.figures else {
         return None;
     };
     Some(Box::new(move || {

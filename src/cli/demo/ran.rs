@@ -7,7 +7,7 @@ use attnscope_compute::attention::HeadSummary;
 use attnscope_compute::on_device;
 use attnscope_compute::ops::Compute;
 use attnscope_prompt::{Prompt, PromptForm, Tokenizer};
-use attnscope_run::{Layers, Options, Outcome};
+use attnscope_run::{Layers, Options, Outcome, WhatIf, with_what_ifs};
 use attnscope_spec::Model;
 
 use super::story::{Story, Telling};
@@ -31,6 +31,19 @@ impl Ran {
         bundle: &'static str,
         own: &[(String, String)],
     ) -> Result<Self> {
+        Self::with(telling, bundle, own, &[])
+    }
+
+    /// Runs a story's text through a checkpoint with another attention.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn with(
+        telling: &Telling<'_>,
+        bundle: &'static str,
+        own: &[(String, String)],
+        what_ifs: &[&str],
+    ) -> Result<Self> {
         let story = Story {
             bundle,
             set: &[],
@@ -38,7 +51,12 @@ impl Ran {
         };
         let compute = telling.compute;
         let set = [own, telling.set].concat();
-        let model = attnscope_families::read(story.opening(&set).open()?)?;
+        let mut model = attnscope_families::read(story.opening(&set).open()?)?;
+        let what_ifs = what_ifs.iter().map(|words| words.parse());
+        let what_ifs: Vec<WhatIf> = what_ifs
+            .collect::<Result<_, _>>()
+            .map_err(anyhow::Error::msg)?;
+        model.spec = with_what_ifs(&model.spec, &what_ifs)?;
         let prompt_form = Tokenizer::open(&model.checkpoint.tokenizer)?;
         let prompt =
             attnscope_prompt::prepare(&story.request(), &prompt_form, model.spec.limits())?;

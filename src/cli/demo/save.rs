@@ -7,8 +7,6 @@ use attnscope_checkpoint::Bundle;
 use attnscope_report::Output;
 
 use super::ALIGNMENT;
-use super::stories::STORIES;
-use super::story::Figures;
 use crate::bundles::{
     self, COLLAPSING_LOG, PROMPTS, STEADY_LOG, TABLES, WATCHED_LOG, WATCHED_TWIN_LOG,
 };
@@ -55,12 +53,6 @@ fn files(name: &str) -> Result<Vec<Saved>> {
         return Ok(tables
             .map(|(name, bytes)| (PathBuf::from(name), *bytes))
             .collect());
-    }
-    let simulated = STORIES
-        .iter()
-        .any(|story| story.name == name && matches!(story.figures, Figures::Command(_)));
-    if simulated {
-        bail!("--save: the figures of demo {name} are simulated; it has no files");
     }
     let mut files = Vec::new();
     for (directory, bundle) in directories(name) {

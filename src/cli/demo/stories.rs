@@ -7,7 +7,7 @@ use attnscope_run::WhatIf;
 use attnscope_screen::Panel;
 
 use super::story::{Figures, Story};
-use super::{collapse, degenerate, effect, history, induction, rescale};
+use super::{collapse, degenerate, effect, history, induction, rescale, variance};
 use crate::bundles::DEMO_PROMPT;
 
 /// A German phrase and its translation: units and tens change places.
@@ -40,7 +40,7 @@ pub static STORIES: &[Story] = &[
     },
     Story {
         name: "effect",
-        title: "what heads do: two heads found by ablation, by attribution, and by their weights alone",
+        title: "what heads do: two heads found by ablation, by attribution and from the weights alone",
         bundle: "induction-demo",
         set: &[],
         text: DEMO_PROMPT,
@@ -49,7 +49,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: Stat::InductionMass,
         what_if: &[],
-        hint: "→ turns the page · 9 measures every head · Space there drops one",
+        hint: "→ turns the page · 9 measures every head on your own text",
         figures: Figures::Pages(effect::pages),
     },
     Story {
@@ -82,17 +82,17 @@ pub static STORIES: &[Story] = &[
     },
     Story {
         name: "rescale",
-        title: "other divisors than √d: the shape of the weights against the information in them",
+        title: "other divisors than √d: the shape of the weights, and what it costs",
         bundle: "induction-demo",
         set: &[],
         text: DEMO_PROMPT,
         target: None,
-        panel: Panel::Compare,
+        panel: Panel::Story,
         at: (1, 3),
         statistic: Stat::EntropyRelative,
         what_if: &["scale=sum_key_norms"],
-        hint: "divided by Σ‖k‖, rows are nearly even · w tries others · S trains with it",
-        figures: Figures::CommandAndPages("lab rescale", rescale::pages),
+        hint: "→ turns the page · 7 compares √d with Σ‖k‖ on a model · w tries another divisor",
+        figures: Figures::Pages(rescale::pages),
     },
     Story {
         name: "degenerate",
@@ -105,7 +105,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: Stat::MaxProbability,
         what_if: &["softmax_axis=keys"],
-        hint: "→ turns the page · G both write · v axis put right · 6 findings, p probes",
+        hint: "→ turns the page · v puts the axis right · G lets both write · 6 findings",
         figures: Figures::Pages(degenerate::pages),
     },
     Story {
@@ -115,12 +115,12 @@ pub static STORIES: &[Story] = &[
         set: &[],
         text: DEMO_PROMPT,
         target: None,
-        panel: Panel::Scores,
+        panel: Panel::Story,
         at: (0, 0),
         statistic: Stat::ScoreVarRatio,
         what_if: &[],
-        hint: "variance ratio: observed over predicted · w qk_norm=on norms q and k",
-        figures: Figures::Command("lab variance"),
+        hint: "→ turns the page · 3 shows the scores of a head · w qk_norm=on tries QK-norm",
+        figures: Figures::Pages(variance::pages),
     },
     Story {
         name: "history",

@@ -73,8 +73,4 @@ pub enum Figures {
     /// Pages, which the screen shows too.
     Pages(fn(&Telling<'_>) -> Result<Vec<Page>>),
     Text(fn(&Telling<'_>) -> Result<String>),
-    /// Another command of this program.
-    Command(&'static str),
-    /// Another command, and pages that go on where it ends.
-    CommandAndPages(&'static str, fn(&Telling<'_>) -> Result<Vec<Page>>),
 }

@@ -71,7 +71,7 @@ pub fn early() -> Result<Page> {
     Ok(Page {
         title: "early on, weight piles up on the last words",
         words: format!(
-            "The write-up saw weight pile up on the last two source words. Here that happens only early on: at step {}, they have {} \
+            "In the write-up, weight piles up on the last two source words. Here that happens only early on: at step {}, they have {} \
              of the weight for scores {}, where even weights would give {}. For h·k of this width they never have more than {}. This \
              passes within 150 steps, as the decoder learns that its sentence does not end yet. After training, over {n_pairs} held-out \
              pairs, the last two words have {}.",

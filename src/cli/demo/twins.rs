@@ -39,13 +39,29 @@ pub fn range(values: impl Iterator<Item = f32>) -> String {
     format!("{low:.2}…{high:.2}")
 }
 
-/// The pattern of every head, with its sums.
-pub fn pattern_map(title: &str, ran: &Ran) -> Map {
-    let sheet = |summary: &HeadSummary| Sheet {
+/// The pattern of one head, with its sums.
+fn sheet(summary: &HeadSummary) -> Sheet {
+    Sheet {
         values: Pyramid::new(summary.pooled.clone()),
         row_sums: summary.rows.iter().map(|row| row.mass).collect(),
         column_sums: summary.column_sums.clone(),
-    };
+    }
+}
+
+/// The pattern of one head, whichever head is selected.
+pub fn head_map(title: &str, ran: &Ran, (layer_idx, head_idx): (usize, usize)) -> Map {
+    let layer = ran.layers.get(layer_idx);
+    let head = layer.and_then(|layer| layer.heads.get(head_idx));
+    Map {
+        title: title.to_owned(),
+        row_labels: ran.labels(),
+        column_labels: ran.given_labels(),
+        sheets: vec![head.map(|head| sheet(&head.summary)).into_iter().collect()],
+    }
+}
+
+/// The pattern of every head, with its sums.
+pub fn pattern_map(title: &str, ran: &Ran) -> Map {
     let of_layers = ran.layers.iter().map(|layer| {
         let heads = layer.heads.iter();
         heads.map(|head| sheet(&head.summary)).collect()

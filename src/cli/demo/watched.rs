@@ -36,7 +36,7 @@ pub fn page() -> Result<Page> {
             beginning(&history, first, &[]),
             below - begin as f64,
             match found_in_twin.len() {
-                0 => "nothing begins".to_owned(),
+                0 => "no findings".to_owned(),
                 n => format!("{n} findings"),
             },
         ),

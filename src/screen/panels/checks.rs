@@ -1,5 +1,7 @@
 //! Findings by severity and layer, each with how far past its threshold it is; below them, details of the selected line.
 
+use std::cmp::Ordering;
+
 use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Verdict, page};
 use attnscope_report::one_line;
 use attnscope_run::{Judgement, Pyramid, Subject};
@@ -301,7 +303,7 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
     let spans = match entry {
         Entry::Finding(finding) | Entry::Side(finding, _) => {
             let style = style_of(theme, finding.severity);
-            let against = against(finding).join(" vs ");
+            let against = compared(finding);
             let place = match finding.place.to_string() {
                 empty if empty.is_empty() => "whole model".to_owned(),
                 place => place,
@@ -383,7 +385,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                 unit => format!(" {unit}"),
             };
             parts.push(("seen", finding.evidence.clone()));
-            let [value, threshold] = against(finding);
+            let [value, threshold] = [finding.value, finding.threshold].map(plain);
             parts.push(("measured", format!("{value}{unit} (threshold {threshold})")));
             parts.push(("do", finding.advice.clone()));
             attnscope_checks::find(finding.check)
@@ -422,13 +424,23 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// Value and threshold.
-fn against(finding: &Finding) -> [String; 2] {
-    let plain = |value: f64| match value {
+/// Value and threshold, and which of them is larger.
+fn compared(finding: &Finding) -> String {
+    let [value, threshold] = [finding.value, finding.threshold].map(plain);
+    let sign = match finding.value.partial_cmp(&finding.threshold) {
+        Some(Ordering::Less) => "<",
+        Some(Ordering::Greater) => ">",
+        Some(Ordering::Equal) => "=",
+        None => "vs",
+    };
+    format!("{value} {sign} {threshold}")
+}
+
+fn plain(value: f64) -> String {
+    match value {
         0.0 => "0".to_owned(),
         value => figure(value, 0),
-    };
-    [finding.value, finding.threshold].map(plain)
+    }
 }
 
 /// The part of a check's page that says why it matters, on one line.

@@ -1,22 +1,20 @@
 //! A training: steps × heads by one statistic, the loss below, curves of the selected head next to it, and onsets by step.
 
-use attnscope_checks::Severity;
-use attnscope_history::{Origin, reasons};
+use attnscope_history::Origin;
 use attnscope_report::digits;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
-use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::history_strip::{
     Pool, Strip, draw_cells, draw_loss, draw_onsets, draw_signs, draw_steps, is_of_layers, signs,
 };
-use super::{history_curves, history_head};
-use crate::figure::{cut, figure, fit, wrapped};
+use super::{history_curves, history_events, history_head};
+use crate::figure::{cut, figure, wrapped};
 use crate::state::app::App;
-use crate::state::history_view::{HistoryView, Onset, Reading};
+use crate::state::history_view::{HistoryView, Reading};
 use crate::state::keys::Action;
 use crate::state::scene::Scene;
 use crate::widgets::frame::framed;
@@ -95,7 +93,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let Some(view) = app.state().training.as_ref() else {
         let inside = framed(frame, area, app, " history ");
-        let said = " no training is open: attnscope DIR with checkpoints in it, or a monitor log";
+        let said = " no training is open: run attnscope on a directory of checkpoints, or on a monitor log";
         frame.render_widget(Paragraph::new(said).style(app.theme.dim()), inside);
         return;
     };
@@ -213,22 +211,22 @@ fn waiting(view: &HistoryView) -> String {
         view.history.origin,
         view.history.records().len(),
     ) {
-        (Reading::Over(Some(why)), ..) => format!("{name} is read no further: {why}"),
+        (Reading::Over(Some(why)), ..) => format!("reading {name} stopped: {why}"),
         (_, Origin::Log, _) => format!(
-            "{name} has no record yet. Start the training with attnscope.Monitor: each record appears here by itself."
+            "{name} has no record yet. Start the training with attnscope.Monitor: records appear here as they are written."
         ),
         (_, _, 0) => {
-            format!("{name} has no checkpoint yet. Each appears here by itself once it is written.")
+            format!("{name} has no checkpoint yet. Checkpoints appear here as they are written.")
         }
         (_, _, n) => format!(
-            "{} — {n} steps: the last is read first, then the first, then the middle.",
+            "{} · {n} steps, read in this order: the last, the first, then the steps between them",
             history_head::state(view, false)
         ),
     };
     format!(" {said}{}", failed.concat())
 }
 
-/// Draws the selected step, onsets and trends.
+/// Draws the selected step, events and trends.
 fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'_>) {
     let (theme, history) = (&app.theme, &view.history);
     let width = area.width as usize;
@@ -239,98 +237,11 @@ fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'
     }
     let note = history.notes.last();
     let room = (area.height as usize).saturating_sub(lines.len() + usize::from(note.is_some()));
-    let onsets = view.onsets();
-    let n_all = onsets.len();
-    let why = match view.onset.and_then(|nth| onsets.get(nth)) {
-        Some(Onset::Begins(finding, _)) => reasons(history, finding),
-        _ => Vec::new(),
-    };
-    let n_why = why.len().min(room / 2);
-    let room = room - n_why;
-    // If lines are dropped, keep the last one, which says what to do.
-    let (n_first, n_last) = (n_why.saturating_sub(1), why.len().saturating_sub(1));
-    let why = why.iter().enumerate();
-    let why = why.filter(|(nth, _)| *nth < n_first || n_why > 0 && *nth == n_last);
-    let mut told: Vec<Line<'static>> = Vec::new();
-    for part in parts_shown(&onsets, view.onset, room) {
-        told.push(match part {
-            Part::Onset(nth) => {
-                let (sign, style) = look(&onsets[nth], app);
-                let text = cut(&format!("{sign} {}", onsets[nth].told(history)), width);
-                if view.onset == Some(nth) {
-                    Line::styled(fit(&text, width), app.theme.selected())
-                } else {
-                    Line::styled(text, style)
-                }
-            }
-            Part::Left(n) => {
-                let text = format!("… {n} more: f goes through all");
-                Line::styled(cut(&text, width), theme.dim())
-            }
-        });
-    }
-    told.extend(why.map(|(_, line)| Line::styled(cut(&format!("  {line}"), width), theme.dim())));
-    if n_all == 0 {
-        let text = match view.reading {
-            Reading::Going => "nothing begins in what is read so far",
-            _ => "nothing begins",
-        };
-        told.push(Line::styled(text, theme.dim()));
-    }
+    lines.extend(history_events::lines(view, app, width, room));
     if let Some(note) = note {
-        told.push(Line::styled(cut(note, width), theme.dim()));
+        lines.push(Line::styled(cut(note, width), theme.dim()));
     }
-    lines.extend(told);
     frame.render_widget(Paragraph::new(lines), area);
-}
-
-/// A line of the list of onsets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Onset(usize),
-    /// The number of onsets not shown.
-    Left(usize),
-}
-
-/// The lines shown in limited room: the first ones, or those around the chosen one. Trends can still be stopped, so half of the
-/// lines are for them.
-fn parts_shown(onsets: &[Onset<'_>], chosen: Option<usize>, room: usize) -> Vec<Part> {
-    let n = onsets.len();
-    if n <= room {
-        return (0..n).map(Part::Onset).collect();
-    }
-    let room = room.saturating_sub(1).max(1);
-    let is_trend = |onset: &&Onset<'_>| matches!(onset, Onset::OnItsWay(_));
-    let first_trend = n - onsets.iter().filter(is_trend).count();
-    let mut shown: Vec<usize> = match chosen.filter(|nth| *nth < n) {
-        Some(nth) => {
-            let first = nth.saturating_sub(room / 2).min(n - room);
-            (first..first + room).collect()
-        }
-        None => {
-            let n_trends = (n - first_trend).min(room / 2);
-            let findings = 0..first_trend.min(room - n_trends);
-            let rest = room - findings.len();
-            findings
-                .chain(first_trend..(first_trend + rest).min(n))
-                .collect()
-        }
-    };
-    shown.truncate(room);
-    let left = n - shown.len();
-    let parts = shown.into_iter().map(Part::Onset);
-    parts.chain([Part::Left(left)]).collect()
-}
-
-fn look(onset: &Onset<'_>, app: Scene<'_>) -> (&'static str, Style) {
-    match onset {
-        Onset::OnItsWay(_) => ("↗", app.theme.notable()),
-        Onset::Begins(finding, _) => match finding.severity {
-            Severity::Error => ("✖", app.theme.bad()),
-            Severity::Warning => ("!", app.theme.notable()),
-            Severity::Info => ("○", app.theme.accent()),
-        },
-    }
 }
 
 /// The selected step as text: its name, its state, its loss, and the value of the selected head.

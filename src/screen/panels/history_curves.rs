@@ -11,7 +11,7 @@ use super::history_strip::is_of_layers;
 use crate::state::history_view::HistoryView;
 use crate::state::scene::Scene;
 use crate::state::statistics::statistic;
-use crate::widgets::chart::draw_chart;
+use crate::widgets::chart::{RULE, draw_chart};
 
 /// Minimum rows of a chart.
 const ROWS: u16 = 9;
@@ -52,7 +52,7 @@ pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
             height: each,
             ..area
         };
-        // A legend takes a row for each threshold, so a small chart names them in its title instead.
+        // A legend takes a row for each threshold, so the title of a small chart lists their values instead.
         let names_lines = place.width >= 48 && place.height >= 12;
         draw_chart(
             &chart(app, view, statistic, names_lines),
@@ -117,22 +117,21 @@ fn chart(
         matches!(statistic.span, Span::Positive) && low > 0.0 && high > EXPLODES * low;
     let reach = FAR * (high - low).max(0.1 * high.abs()).max(1e-9);
     let ends = (points.first().map(|p| p.0), points.last().map(|p| p.0));
-    let mut unnamed: Vec<String> = Vec::new();
+    let (mut unnamed, mut out_of_sight) = (Vec::new(), Vec::new());
     let mut series = vec![Series::line("", points)];
     for (check, at) in lines_of(statistic.id, view.judge.thresholds()) {
         let is_near = is_logarithmic || at >= low - reach && at <= high + reach;
         match ends {
             (Some(first), Some(last)) if is_near => {
                 let name = if names_lines {
-                    format!("{check} {}", digits(at))
+                    format!("{check} {}", short(at))
                 } else {
                     unnamed.push(short(at));
                     String::new()
                 };
                 series.push(Series::rule(name, (first, last), at));
             }
-            _ if names_lines => unnamed.push(format!("{check} at {}", short(at))),
-            _ => unnamed.push(short(at)),
+            _ => out_of_sight.push(short(at)),
         }
     }
     if series.len() > 1 && names_lines {
@@ -141,11 +140,13 @@ fn chart(
             series[0].name = "layer".to_owned();
         }
     }
-    let title = if unnamed.is_empty() {
-        statistic.title.to_owned()
-    } else {
-        format!("{} ({})", statistic.title, unnamed.join(", "))
-    };
+    let mut title = statistic.title.to_owned();
+    if !unnamed.is_empty() {
+        title += &format!(" {RULE} {}", unnamed.join(", "));
+    }
+    if !out_of_sight.is_empty() {
+        title += &format!(" · threshold {}", out_of_sight.join(", "));
+    }
     let here = view.record().map(|_| Mark {
         at: history.x(view.at),
         label: String::new(),

@@ -1,6 +1,5 @@
 //! Steps × heads by one statistic, pooled to the available cells. Signs above mark the steps read, open, marked and selected;
-//! below are the onsets.
-//! above, the steps at which something begins below.
+//! below are the steps at which something begins.
 
 use attnscope_checks::Severity;
 use attnscope_checks::stats::Compute;
@@ -167,19 +166,32 @@ pub fn is_of_layers(app: Scene<'_>) -> bool {
     matches!(app.statistic().compute, Compute::Layer(_))
 }
 
-/// Draws the numbers of the steps, as many as fit.
+/// Draws the numbers of the steps at equal distances, as many as fit.
 pub fn draw_steps(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, buf: &mut Buffer) {
-    let mut free = strip.cells.x;
-    for column in 0..strip.n_columns {
+    let label = |column: usize| {
         let record = &view.history.records()[strip.records_of(column).start];
-        let label = record
+        record
             .step
-            .map_or_else(|| cut(&record.name, 12), |step| step.to_string());
-        let (start, _) = strip.span(column);
-        let width = label.chars().count() as u16;
-        if start >= free && start + width <= strip.cells.right() {
-            buf.set_string(start, y, &label, app.theme.dim());
-            free = start + width + 1;
+            .map_or_else(|| cut(&record.name, 12), |step| step.to_string())
+    };
+    let labels: Vec<String> = (0..strip.n_columns).map(label).collect();
+    let end = |column: usize| strip.span(column).0 + labels[column].chars().count() as u16;
+    let fits = |every: &usize| {
+        let shown = (0..strip.n_columns).step_by(*every);
+        let mut next = shown.clone().skip(1);
+        shown
+            .zip(&mut next)
+            .all(|(here, next)| end(here) < strip.span(next).0)
+    };
+    let distances = (0..).flat_map(|power| [1, 2, 5].map(|factor| factor * 10usize.pow(power)));
+    let every = distances
+        .take_while(|every| *every < strip.n_columns)
+        .find(fits)
+        .unwrap_or(strip.n_columns.max(1));
+    for column in (0..strip.n_columns).step_by(every) {
+        if column == 0 || end(column) <= strip.cells.right() {
+            let (start, _) = strip.span(column);
+            buf.set_string(start, y, &labels[column], app.theme.dim());
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod head_value;
 mod hidden_cells;
 pub mod history;
 pub mod history_curves;
+mod history_events;
 pub mod history_head;
 mod history_strip;
 pub mod marked;

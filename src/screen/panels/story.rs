@@ -23,13 +23,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let Some(story) = &app.story else {
         let inside = framed(frame, area, app, " story ");
-        let text = " no story is told here: attnscope demo lists those that are";
+        let text = " this session has no story; attnscope demo lists the demos that tell one";
         frame.render_widget(Line::styled(text, theme.dim()), inside);
         return;
     };
     let Some(page) = story.page() else {
         let inside = framed(frame, area, app, " story ");
-        let text = " running the models that it is about …";
+        let text = " computing the pages of the story …";
         frame.render_widget(Line::styled(text, theme.dim()), inside);
         return;
     };
@@ -173,7 +173,7 @@ pub fn most_scroll(page: &Page, area: Rect) -> usize {
 fn hint(story: &StoryView, page: &Page, area: Rect) -> String {
     let next = match story.pages.get(story.page_idx + 1) {
         Some(next) => format!(" → next: {}", next.title),
-        None => " ← back through the pages · 1 to 9 look for yourself".to_owned(),
+        None => " the last page · ← goes back · 1 to 9 show the model itself".to_owned(),
     };
     let mut hint = next;
     if most_scroll(page, area) > 0 {

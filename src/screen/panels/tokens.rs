@@ -230,7 +230,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .and_then(|o| o.predictions.as_ref());
     let title = match predictions.and_then(|p| p.loss) {
         Some(loss) => format!(
-            " predictions · loss {loss:.4} nats · perplexity {:.2} ",
+            " predictions · loss {loss:.4} nats per token · perplexity {:.2} ",
             loss.exp()
         ),
         None => " predictions ".to_owned(),

@@ -9,8 +9,8 @@ use attnscope_checks::stats::STATISTICS;
 use attnscope_checks::{Severity, Thresholds};
 use attnscope_compute::error::Result;
 use attnscope_history::{
-    Finding, History, Judge, Origin, Record, RereadQueue, Sink, State, Trend, Update, beginning,
-    grouped, on_its_way,
+    Event, Finding, History, Judge, Origin, Record, RereadQueue, Sink, State, Trend, Update,
+    beginning, events, on_its_way,
 };
 use attnscope_spec::Place;
 
@@ -244,7 +244,7 @@ impl HistoryView {
         let label = record.label();
         match (&record.state, &record.path, &self.steps) {
             (State::Gone, ..) => Err(format!(
-                "{label}: its files were deleted; its statistics are all there is"
+                "{label}: its files were deleted; only its statistics are left"
             )),
             (State::Incomplete(why), ..) => Err(format!("{label} is still being written: {why}")),
             (_, Some(path), Steps::Files(usual, _)) => Ok(Opening {
@@ -253,10 +253,11 @@ impl HistoryView {
             }),
             (_, _, Steps::Bundled(bundles)) => {
                 let own = bundles.iter().find(|(step, _)| Some(*step) == record.step);
-                let steps: Vec<String> = bundles.iter().map(|(step, _)| step.to_string()).collect();
                 let Some((_, bundle)) = own else {
+                    let steps = bundles.iter().map(|(step, _)| step.to_string());
+                    let steps: Vec<String> = steps.collect();
                     return Err(format!(
-                        "of {label} there are statistics alone; checkpoints are there of steps {}",
+                        "{label} has no checkpoint (there are {})",
                         steps.join(", ")
                     ));
                 };
@@ -269,31 +270,32 @@ impl HistoryView {
                 Origin::Log => format!(
                     "a monitor log holds statistics and no weights: open the checkpoint of {label} itself"
                 ),
-                Origin::Checkpoints => format!("{label}: its files hold another step now"),
+                Origin::Checkpoints => format!("{label}: its files now hold another step"),
             }),
         }
     }
 
-    /// Onsets, the worst and earliest first, then trends.
+    /// What happens in the training, the worst and earliest first.
+    pub fn events(&self) -> Vec<Event<'_>> {
+        events(self.judge.findings())
+    }
+
+    /// Onsets in the order of their events, then trends.
     pub fn onsets(&self) -> Vec<Onset<'_>> {
-        let mut groups = grouped(self.judge.findings());
-        groups.sort_by_key(|(finding, _)| (std::cmp::Reverse(finding.severity), finding.begin));
-        let begins = groups.into_iter();
-        let begins = begins.map(|(finding, others)| Onset::Begins(finding, others));
+        let groups = self.events().into_iter().flat_map(|event| event.groups);
+        let begins = groups.map(|(finding, others)| Onset::Begins(finding, others));
         let trends = self.judge.trends().iter().map(Onset::OnItsWay);
         begins.chain(trends).collect()
     }
 
-    /// Number of onset lines of a severity.
+    /// Number of events of a severity.
     pub fn n_begin(&self, severity: Severity) -> usize {
-        let groups = grouped(self.judge.findings());
-        let of = groups
-            .iter()
-            .filter(|(finding, _)| finding.severity == severity);
+        let events = self.events();
+        let of = events.iter().filter(|event| event.severity() == severity);
         of.count()
     }
 
-    /// Onsets counted by severity, and trends; empty if there are none.
+    /// Events counted by severity, and trends; empty if there are none.
     pub fn counts(&self) -> Vec<String> {
         let counts = [
             (self.n_begin(Severity::Error), "error"),
@@ -326,13 +328,13 @@ impl HistoryView {
                 format!("{label} is read again")
             }
             (Steps::Files(..), Some(_)) => {
-                format!("{label}: its files were deleted; its statistics are all there is")
+                format!("{label}: its files were deleted; only its statistics are left")
             }
             (Steps::Files(..), None) if self.history.origin == Origin::Log => {
                 "a log is read by itself as it grows".to_owned()
             }
-            (Steps::Files(..), None) => format!("{label}: its files hold another step now"),
-            (Steps::Bundled(_), _) => "this training is recorded: nothing in it changes".to_owned(),
+            (Steps::Files(..), None) => format!("{label}: its files now hold another step"),
+            (Steps::Bundled(_), _) => "this training is part of the program: there is nothing to read again".to_owned(),
         }
     }
 

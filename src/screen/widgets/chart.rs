@@ -15,6 +15,10 @@ use crate::figure::cut;
 
 /// One glyph per series.
 const GLYPHS: [&str; 7] = ["●", "■", "▲", "◆", "○", "□", "△"];
+/// The sign of a threshold line in legends and titles.
+pub const RULE: &str = "┄";
+/// The look of every threshold line: it is no series of data, and has no glyphs.
+const OF_RULES: usize = 1;
 /// Columns between the glyphs of a series.
 const GLYPH_EVERY: usize = 12;
 /// Rows below a plot: the axis, its numbers, its label.
@@ -225,11 +229,14 @@ fn style_of(theme: &Theme, look: Option<usize>) -> Style {
 fn legend_lines(chart: &Chart, width: usize) -> Vec<Vec<(Option<usize>, String)>> {
     let label = (!chart.y.label.is_empty()).then(|| (None, chart.y.label.clone()));
     let named = chart.legend(false).into_iter().map(|series_idx| {
-        let (look, name) = (chart.look_of(series_idx), &chart.series[series_idx].name);
-        (
-            Some(look),
-            format!("{} {name}", GLYPHS[look % GLYPHS.len()]),
-        )
+        let (look, series) = (chart.look_of(series_idx), &chart.series[series_idx]);
+        match series.stroke {
+            Stroke::Rule => (Some(OF_RULES), format!("{RULE} {}", series.name)),
+            _ => (
+                Some(look),
+                format!("{} {}", GLYPHS[look % GLYPHS.len()], series.name),
+            ),
+        }
     });
     let mut lines: Vec<Vec<(Option<usize>, String)>> = Vec::new();
     let mut used = 0;
@@ -360,7 +367,11 @@ impl Place<'_> {
 
     fn draw_line(&self, series_idx: usize, buf: &mut Buffer, theme: &Theme) {
         let series = &self.chart.series[series_idx];
-        let style = style_of(theme, Some(self.chart.look_of(series_idx)));
+        let look = match series.stroke {
+            Stroke::Rule => OF_RULES,
+            _ => self.chart.look_of(series_idx),
+        };
+        let style = style_of(theme, Some(look));
         let color = style.fg.unwrap_or_default();
         let parts = self.parts(series);
         let canvas = Canvas::default()
@@ -417,7 +428,7 @@ impl Place<'_> {
                         buf.set_string(column, row, glyph, style);
                     }
                 }
-                Stroke::Line | Stroke::Rule if !is_alone => {
+                Stroke::Line if !is_alone => {
                     let columns = self.columns_of(&part);
                     let first = 4 + 2 * ((look * 5) % GLYPH_EVERY);
                     for (x, y) in columns.into_iter().skip(first).step_by(2 * GLYPH_EVERY) {
