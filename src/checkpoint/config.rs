@@ -73,6 +73,18 @@ impl Config {
         self.is_absent = false;
     }
 
+    /// Moves the value of a key to another key that is absent.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        if self.values.contains_key(to) {
+            return;
+        }
+        if let Some(value) = self.values.remove(from) {
+            self.values.insert(to.to_owned(), value);
+            self.origins
+                .insert(to.to_owned(), Origin::Key(from.to_owned()));
+        }
+    }
+
     /// Sets a knob, overriding the key from which a family reads it.
     pub fn fix(&mut self, knob: &str, value: impl Into<Value>, origin: Origin) {
         self.fixed.insert(knob.to_owned(), (value.into(), origin));

@@ -263,6 +263,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
                 RouterScores::Softmax => "softmax over all experts".to_owned(),
                 RouterScores::SoftmaxOfChosen => "softmax over chosen experts".to_owned(),
                 RouterScores::Sigmoid => "sigmoid".to_owned(),
+                RouterScores::SigmoidOfChosen => "sigmoid of chosen experts".to_owned(),
                 RouterScores::Mixer(near) => format!("softmax over near experts, within {near}"),
             };
             list.word(Computation, "router_scores", scores);
@@ -360,9 +361,15 @@ fn feed_forward(list: &mut List, mlp: &MlpSpec) {
         None => mlp.activation.to_string(),
     };
     list.word(Computation, "activation", activation);
-    if let GateRule::Clamped { limit, alpha } = mlp.gate_rule {
-        list.add(Computation, "gate_limit", KnobValue::single(limit));
-        list.add(Computation, "gate_alpha", KnobValue::single(alpha));
+    match mlp.gate_rule {
+        GateRule::Product => {}
+        GateRule::Limited { limit } => {
+            list.add(Computation, "gate_limit", KnobValue::single(limit));
+        }
+        GateRule::Clamped { limit, alpha } => {
+            list.add(Computation, "gate_limit", KnobValue::single(limit));
+            list.add(Computation, "gate_alpha", KnobValue::single(alpha));
+        }
     }
 }
 

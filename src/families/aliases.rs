@@ -63,7 +63,32 @@ const PADDLEOCR_VL: Alias = Alias {
 
 /// Every alias, sorted by name.
 const ALIASES: &[Alias] = &[
+    Alias::plain("align_text_model", "bert"),
+    Alias::plain("altclip_vision_model", "clip_vision_model"),
+    Alias {
+        off: &["output_vocab_size"],
+        ..Alias::plain("apertus1p5_text", "apertus")
+    },
+    Alias {
+        absent: &[("layer_norm_eps", Held::Number(1e-6))],
+        ..Alias::plain("blip_2_vision_model", "blip_vision_model")
+    },
+    Alias {
+        absent: &[
+            ("layer_norm_eps", Held::Number(1e-5)),
+            ("type_vocab_size", Held::Count(1)),
+        ],
+        ..Alias::plain("bridgetower_text_model", "roberta")
+    },
     Alias::plain("camembert", "roberta"),
+    Alias::plain("chinese_clip_text_model", "bert"),
+    Alias::plain("chinese_clip_vision_model", "clip_vision_model"),
+    Alias {
+        absent: &[("type_vocab_size", Held::Count(1))],
+        ..Alias::plain("clap_text_model", "roberta")
+    },
+    Alias::plain("clipseg_text_model", "clip_text_model"),
+    Alias::plain("clipseg_vision_model", "clip_vision_model"),
     Alias {
         absent: &[
             (THETA, Held::Number(1e6)),
@@ -79,9 +104,17 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("evolla", "llama")
     },
     Alias {
+        absent: &[
+            (THETA, Held::Number(5e5)),
+            ("rms_norm_eps", Held::Number(1e-5)),
+        ],
+        ..Alias::plain("exaone", "llama")
+    },
+    Alias {
         off: &["pre_norm"],
         ..Alias::plain("flaubert", "xlm")
     },
+    Alias::plain("flava_image_model", "vit"),
     Alias {
         absent: &[
             ("hidden_size_per_layer_input", Held::Count(0)),
@@ -95,11 +128,32 @@ const ALIASES: &[Alias] = &[
         always: &[("qk_norm", false)],
         ..Alias::plain("glm4v_moe_text", "glm4_moe")
     },
+    Alias::plain("granite4_vision_text", "granite"),
+    Alias {
+        absent: &[
+            ("rms_norm_eps", Held::Number(1e-5)),
+            ("tie_word_embeddings", Held::Flag(true)),
+            ("embedding_multiplier", Held::Number(12.0)),
+            ("logits_scaling", Held::Number(4.0)),
+            ("residual_multiplier", Held::Number(0.263)),
+            ("attention_multiplier", Held::Number(0.015_625)),
+        ],
+        ..Alias::plain("granite_docling_text", "granite")
+    },
+    Alias::plain("groupvit_text_model", "clip_text_model"),
     Alias::plain("hunyuan_vl", "hunyuan_v1_dense"),
     Alias::plain("hunyuan_vl_text", "hunyuan_v1_dense"),
     Alias {
         off: &["quant_mode"],
         ..Alias::plain("ibert", "roberta")
+    },
+    Alias {
+        absent: &[("layer_norm_eps", Held::Number(1e-6))],
+        ..Alias::plain("instructblip_vision_model", "blip_vision_model")
+    },
+    Alias {
+        absent: &[("layer_norm_eps", Held::Number(1e-6))],
+        ..Alias::plain("instructblipvideo_vision_model", "blip_vision_model")
     },
     Alias {
         off: &["qkv_bias", "bias"],
@@ -118,6 +172,7 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("iquestcoder", "llama")
     },
     Alias::plain("kimi_k2", "deepseek_v3"),
+    Alias::plain("kosmos_2_vision_model", "clip_vision_model"),
     Alias::plain("luke", "roberta"),
     Alias::plain("metaclip_2_text_model", "clip_text_model"),
     Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
@@ -125,6 +180,8 @@ const ALIASES: &[Alias] = &[
         off: &["use_prompt"],
         ..Alias::plain("mvp", "bart")
     },
+    Alias::plain("owlv2_text_model", "owlvit_text_model"),
+    Alias::plain("owlv2_vision_model", "owlvit_vision_model"),
     Alias {
         name: "paddleocr_vl",
         ..PADDLEOCR_VL
@@ -134,6 +191,7 @@ const ALIASES: &[Alias] = &[
         ..PADDLEOCR_VL
     },
     Alias::plain("phi4_multimodal", "phi3"),
+    Alias::plain("phi4_multimodal_vision", "siglip_vision_model"),
     Alias {
         absent: &[
             ("scale_embedding", Held::Flag(true)),
@@ -181,6 +239,9 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("qwen3_vl_text", "qwen3")
     },
     Alias::plain("siglip2_text_model", "siglip_text_model"),
+    Alias::plain("splinter", "bert"),
+    Alias::plain("visual_bert", "bert"),
+    Alias::plain("xclip_text_model", "clip_text_model"),
 ];
 
 fn of(model_type: &str) -> Option<&'static Alias> {

@@ -12,6 +12,18 @@ use super::{Family, deepseek_v3};
 pub const FAMILY: Family = Family::own("deepseek_v2", "DeepseekV2", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = LatentLike {
+        experts: experts(reader)?,
+        ..LatentLike::PLAIN
+    };
+    latent::read(FAMILY.model_type, checkpoint, reader, like)
+}
+
+/// The experts of DeepSeek V2, chosen as its configuration says.
+///
+/// # Errors
+/// When the way of choosing is not known.
+pub(super) fn experts(reader: &mut Reader<'_>) -> Result<ExpertsKeys> {
     const METHOD: &str = "topk_method";
     // transformers never normalises the weights, whatever this key says.
     reader.value("norm_topk_prob");
@@ -24,20 +36,16 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             return Err(Error::config(reader.path(), METHOD, problem));
         }
     };
-    let like = LatentLike {
-        experts: ExpertsKeys {
-            n_experts: ["n_routed_experts", "num_local_experts"],
-            groups,
-            normalises: BiasRule::Never,
-            scale: Some(("routed_scaling_factor", 1.0)),
-            shared: Some(SharedKeys {
-                width: SharedWidth::Times("n_shared_experts", 2),
-                ..deepseek_v3::SHARED
-            }),
-            layers: SparseLayers::From("first_k_dense_replace", 0),
-            ..ExpertsKeys::PLAIN
-        },
-        ..LatentLike::PLAIN
-    };
-    latent::read(FAMILY.model_type, checkpoint, reader, like)
+    Ok(ExpertsKeys {
+        n_experts: ["n_routed_experts", "num_local_experts"],
+        groups,
+        normalises: BiasRule::Never,
+        scale: Some(("routed_scaling_factor", 1.0)),
+        shared: Some(SharedKeys {
+            width: SharedWidth::Times("n_shared_experts", 2),
+            ..deepseek_v3::SHARED
+        }),
+        layers: SparseLayers::From("first_k_dense_replace", 0),
+        ..ExpertsKeys::PLAIN
+    })
 }

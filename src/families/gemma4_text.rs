@@ -370,7 +370,10 @@ fn by_token(reader: &mut Reader<'_>) -> Result<Option<ByToken>> {
 }
 
 /// The rotary embedding of a layer, from the parameters of its layer type.
-fn rotation(
+///
+/// # Errors
+/// When its parameters are missing or impossible.
+pub(super) fn rotation(
     reader: &mut Reader<'_>,
     is_windowed: bool,
     d_head: usize,

@@ -5,6 +5,14 @@ use super::reading::llama_like::{BiasRule, MlpStore, NormPlaces, NormStyle, RMS,
 
 pub const FAMILY: Family = Family::decoder("glm4", "Glm4", recipe);
 
+/// The norms before and behind both branches.
+pub(super) const NORMS: [&str; 4] = [
+    "input_layernorm",
+    "post_self_attn_layernorm",
+    "post_attention_layernorm",
+    "post_mlp_layernorm",
+];
+
 /// How GLM 4 differs from Llama.
 pub(super) fn recipe() -> Recipe {
     Recipe {
@@ -12,12 +20,7 @@ pub(super) fn recipe() -> Recipe {
             eps: 1.5625e-7,
             ..RMS
         },
-        norm_places: NormPlaces::Around([
-            "input_layernorm",
-            "post_self_attn_layernorm",
-            "post_attention_layernorm",
-            "post_mlp_layernorm",
-        ]),
+        norm_places: NormPlaces::Around(NORMS),
         rotary_share: Some(0.5),
         interleaved: true,
         qkv_bias: BiasRule::Key("attention_bias", true),

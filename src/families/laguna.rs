@@ -42,7 +42,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let heads = heads_by_layer(reader, &spec)?;
     for (block, n_heads) in spec.stacks[0].blocks_mut().iter_mut().zip(heads) {
         if let Some(own) = block.own_mut() {
-            settle(own, d_model, n_heads, is_by_head);
+            settle(own, d_model, n_heads, (is_by_head, GateFunction::Softplus));
         }
     }
     Ok(spec)
@@ -124,7 +124,12 @@ fn heads_by_layer(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<Vec<usize
 }
 
 /// Fits queries, gates and output to a number of heads.
-fn settle(own: &mut SelfSpec, d_model: usize, n_heads: usize, is_by_head: bool) {
+pub(super) fn settle(
+    own: &mut SelfSpec,
+    d_model: usize,
+    n_heads: usize,
+    (is_by_head, function): (bool, GateFunction),
+) {
     let width = n_heads * own.attention.d_head;
     own.attention.n_heads = n_heads;
     let maps = &mut own.projections;
@@ -135,5 +140,5 @@ fn settle(own: &mut SelfSpec, d_model: usize, n_heads: usize, is_by_head: bool) 
     maps.o = fit(&maps.o, width, d_model);
     let n_gates = if is_by_head { n_heads } else { width };
     maps.gate = maps.gate.as_ref().map(|gate| fit(gate, d_model, n_gates));
-    maps.gate_function = GateFunction::Softplus;
+    maps.gate_function = function;
 }

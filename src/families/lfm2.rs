@@ -3,19 +3,16 @@
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::mixers::{ConvolutionSpec, ShortConvolution};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, Mixer, ModelSpec, ProjectionSpec,
-    SelfSpec, StackSpec, TableSource, TokenMixer,
+    SelfSpec, StackSpec, TableSource,
 };
 
-use super::Family;
 use super::reading::experts::{ExpertsKeys, NUMBERED, gated};
 use super::reading::llama_like::Sizes;
 use super::reading::rope::{RopeRule, rope};
-use super::reading::{
-    activation_named, linear, note_attention, prefix, rms_norm, stacked, tied_head,
-};
+use super::reading::{activation_named, linear, note_attention, prefix, rms_norm, tied_head};
+use super::{Family, lfm3};
 
 pub const FAMILY: Family = Family::own("lfm2", "Lfm2", read);
 
@@ -90,25 +87,8 @@ pub(super) fn read_as(
                 exceptions: Default::default(),
             }))
         } else {
-            let fused = linear(
-                &format!("{at}.conv.in_proj"),
-                d_model,
-                3 * d_model,
-                has_bias,
-            );
-            let [b, c, x] = stacked(&fused, [d_model; 3]);
-            Mixer::Other(Box::new(TokenMixer::Convolution(ConvolutionSpec {
-                b,
-                c,
-                x,
-                convolution: ShortConvolution::whole(
-                    format!("{at}.conv.conv.weight"),
-                    has_bias.then(|| format!("{at}.conv.conv.bias")),
-                    d_model,
-                    n_tokens,
-                ),
-                o: linear(&format!("{at}.conv.out_proj"), d_model, d_model, has_bias),
-            })))
+            let mixer = lfm3::convolution(&at, (d_model, n_tokens), has_bias);
+            Mixer::Other(Box::new(mixer))
         };
         let at_mlp = format!("{at}.feed_forward");
         let feed_forward = match &experts {

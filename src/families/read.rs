@@ -14,8 +14,8 @@ use super::overrides::Overrides;
 use super::towers::Tower;
 use super::wrapper::Wrapper;
 use super::{
-    aliases, classes, described, generation, layouts, mixers, reading, relatives, unread, versions,
-    without_attention,
+    aliases, classes, described, generation, layouts, mixers, published, reading, relatives,
+    unread, versions, without_attention,
 };
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
@@ -107,6 +107,8 @@ fn read_spec(
     let stated = stated.map(str::to_owned);
     overrides.before(&mut checkpoint.config);
     generation::complete(checkpoint);
+    published::rename_keys(&mut checkpoint.config);
+    published::rename_tensors(checkpoint)?;
     aliases::complete(&mut checkpoint.config)?;
     if checkpoint.config.get("model_type").and_then(Value::as_str)
         == Some(described::FAMILY.model_type)
@@ -129,6 +131,7 @@ fn read_spec(
         }
     };
     if let Some(text) = &mut text_part {
+        published::rename_keys(text);
         aliases::complete(text)?;
     }
     let wrapper = text_part.as_mut().map(|text| {

@@ -4,14 +4,22 @@ use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
 use serde_json::Value;
 
 /// Two-tower model types, and the default types of their towers.
-const TWO: [(&str, &str, &str); 6] = [
+const TWO: [(&str, &str, &str); 10] = [
+    ("align", "align_text_model", "align_vision_model"),
     ("blip", "blip_text_model", "blip_vision_model"),
+    (
+        "chinese_clip",
+        "chinese_clip_text_model",
+        "chinese_clip_vision_model",
+    ),
     ("clip", "clip_text_model", "clip_vision_model"),
+    ("clipseg", "clipseg_text_model", "clipseg_vision_model"),
     (
         "metaclip_2",
         "metaclip_2_text_model",
         "metaclip_2_vision_model",
     ),
+    ("owlv2", "owlv2_text_model", "owlv2_vision_model"),
     ("owlvit", "owlvit_text_model", "owlvit_vision_model"),
     ("siglip", "siglip_text_model", "siglip_vision_model"),
     ("siglip2", "siglip2_text_model", "siglip2_vision_model"),

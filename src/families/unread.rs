@@ -153,6 +153,10 @@ pub fn kind_of(name: &str) -> NameKind {
     {
         return NameKind::OtherPart;
     }
+    // Maps from a part that sees into the text's width: they too are part of every such model.
+    if name.contains("vision_adapter.") {
+        return NameKind::OtherPart;
+    }
     if has(&ADAPTERS) {
         return NameKind::Adapter;
     }

@@ -20,17 +20,19 @@ enum WrapperRule {
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const WRAPPER_RULES: [(&str, WrapperRule); 14] = [
+const WRAPPER_RULES: [(&str, WrapperRule); 16] = [
     ("blip-2", WrapperRule::WholeInside),
     ("gemma3n", WrapperRule::WholeInside),
     ("gemma4", WrapperRule::WholeInside),
     ("gemma4_unified", WrapperRule::WholeInside),
+    ("granite_docling", WrapperRule::WholeInside),
     ("granite_speech", WrapperRule::WholeInside),
     ("hyperclovax_vision_v2", WrapperRule::WholeInside),
     ("instructblip", WrapperRule::WholeInside),
     ("instructblipvideo", WrapperRule::WholeInside),
     ("kosmos-2", WrapperRule::WholeInside),
     ("llama4", WrapperRule::WholeInside),
+    ("muse_glimmer", WrapperRule::WholeInside),
     ("paligemma", WrapperRule::ReadsPrefixes),
     ("qwen2_audio", WrapperRule::WholeInside),
     ("vision-encoder-decoder", WrapperRule::WholeInside),

@@ -22,12 +22,16 @@ pub(super) fn run_mlp<O: Ops>(
     let (ops, pace) = (context.ops, context.pace);
     ops.linear(from, &weights.up, &mut s.hidden, pace)?; // [position, d_mlp]
     match (&weights.gate, spec.gate_rule) {
-        (Some(gate), GateRule::Product) => {
+        (Some(gate), GateRule::Product | GateRule::Limited { .. }) => {
             ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
             if let Some(share) = spec.sparsity {
                 cut_off(ops, share, &mut s.gate)?;
             }
             ops.activate(spec.activation, &mut s.gate)?;
+            if let GateRule::Limited { limit } = spec.gate_rule {
+                ops.clip(&mut s.gate, limit)?;
+                ops.clip(&mut s.hidden, limit)?;
+            }
             ops.multiply(&mut s.hidden, &s.gate)?;
         }
         (Some(gate), GateRule::Clamped { limit, alpha }) => {

@@ -9,8 +9,10 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
     }
     let scores: Vec<f32> = match rule.scores {
         RouterScores::Softmax => softmax(outputs),
-        RouterScores::SoftmaxOfChosen | RouterScores::Mixer(_) => outputs.to_vec(),
-        RouterScores::Sigmoid => outputs.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+        RouterScores::SoftmaxOfChosen | RouterScores::SigmoidOfChosen | RouterScores::Mixer(_) => {
+            outputs.to_vec()
+        }
+        RouterScores::Sigmoid => outputs.iter().copied().map(sigmoid).collect(),
     };
     let mut for_choice = scores.clone();
     if let Some(bias) = choice_bias {
@@ -24,8 +26,10 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
         .iter()
         .map(|expert_idx| scores[*expert_idx])
         .collect();
-    if rule.scores == RouterScores::SoftmaxOfChosen {
-        weights = softmax(&weights);
+    match rule.scores {
+        RouterScores::SoftmaxOfChosen => weights = softmax(&weights),
+        RouterScores::SigmoidOfChosen => weights.iter_mut().for_each(|w| *w = sigmoid(*w)),
+        RouterScores::Softmax | RouterScores::Sigmoid | RouterScores::Mixer(_) => {}
     }
     if rule.normalises {
         let mut sum = norm(&weights, rule.power);
@@ -39,6 +43,10 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
     }
     let weights = weights.into_iter().map(|w| w * rule.scale);
     chosen.into_iter().zip(weights).collect()
+}
+
+fn sigmoid(value: f32) -> f32 {
+    1.0 / (1.0 + (-value).exp())
 }
 
 /// Returns the p-norm of non-negative weights.

@@ -62,6 +62,8 @@ pub enum GateRule {
     Product,
     /// (clamp(up) + 1) · gate·sigmoid(α·gate), both clamped to the limit.
     Clamped { limit: f32, alpha: f32 },
+    /// act(gate) · up, each clipped to ±limit.
+    Limited { limit: f32 },
 }
 
 /// A mixture of experts: many feed-forward layers, of which each token uses a few.
@@ -169,6 +171,8 @@ pub enum RouterScores {
     /// Softmax over the chosen experts.
     SoftmaxOfChosen,
     Sigmoid,
+    /// Sigmoid of the chosen experts, which are chosen by the outputs themselves.
+    SigmoidOfChosen,
     /// SparseMixer: chooses two experts one after the other and weighs each by the softmax over the experts close to it (Liu et
     /// al. 2024, arXiv 2409.12136). The number is the largest distance, relative to the score.
     Mixer(f32),

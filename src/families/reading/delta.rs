@@ -18,6 +18,8 @@ pub enum DeltaStore {
     ByKeyHead,
     /// Queries, keys and values in one tensor; gates, strengths and steps in one each.
     ByKind,
+    /// Everything in one tensor: queries, keys, values, gates, strengths and steps.
+    Whole,
     /// Each map in its own tensor.
     Apart,
 }
@@ -111,7 +113,7 @@ impl Delta {
         let [q, k, v, gate, strength, steps] = self.maps(at, n_keys, n_values);
         let [norm, o] = match self.store {
             DeltaStore::Apart => ["o_norm", "o_proj"],
-            DeltaStore::ByKeyHead | DeltaStore::ByKind => ["norm", "out_proj"],
+            DeltaStore::ByKeyHead | DeltaStore::ByKind | DeltaStore::Whole => ["norm", "out_proj"],
         };
         DeltaRuleSpec {
             q,
@@ -174,6 +176,10 @@ impl Delta {
                     map("in_proj_b", n_heads),
                     map("in_proj_a", n_heads),
                 ]
+            }
+            DeltaStore::Whole => {
+                let widths = [n_keys, n_keys, n_values, n_values, n_heads, n_heads];
+                split(&map("in_proj", widths.iter().sum()), widths)
             }
             DeltaStore::Apart => [
                 map("q_proj", n_keys),

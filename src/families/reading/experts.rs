@@ -386,7 +386,8 @@ impl Experts {
             tensor: format!("{at}.{name}"),
             shape: if is_row { vec![1, n] } else { vec![n] },
         });
-        // Some versions store all experts together in every family.
+        // Some versions store all experts together in every family, with gate and up in one tensor or apart.
+        let apart = format!("{at}.experts.gate_proj.weight");
         let fused = format!("{at}.experts.gate_up_proj");
         let expert = |idx: usize| match keys.store {
             // Other file formats store each expert separately.
@@ -402,6 +403,16 @@ impl Experts {
                 (d_model, width),
                 activation,
             ),
+            _ if tensors.contains(&apart) => {
+                let at = format!("{at}.experts");
+                let mlp = gated(&at, USUAL, d_model, width, activation, false);
+                MlpSpec {
+                    up: mlp.up.slab(idx, n),
+                    gate: mlp.gate.map(|gate| gate.slab(idx, n)),
+                    down: mlp.down.slab(idx, n),
+                    ..mlp
+                }
+            }
             _ if tensors.contains(&fused) => slabs(
                 (&fused, &format!("{at}.experts.down_proj")),
                 (idx, n),

@@ -60,7 +60,7 @@ pub(super) fn head_norm(
             let name = if which == "q" { "query" } else { "key" };
             Some(style.at(&format!("{attn}.{name}_layernorm"), d_head, eps))
         }
-        QkNorm::BareAfterRope | QkNorm::BareAfterRopeIf(_) => {
+        QkNorm::Bare | QkNorm::BareAfterRope | QkNorm::BareAfterRopeIf(_) => {
             Some(NormSource::new(style.kind, eps, d_head, None))
         }
         QkNorm::BiasedHeadIf(..) => {

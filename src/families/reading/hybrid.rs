@@ -5,10 +5,10 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{BlockSpec, LinearSource, Mixer, ModelSpec, Part, TokenMixer};
 use serde_json::Value;
 
-/// Names of attention layers in configurations: new and old.
-const ATTENDS: [&str; 2] = ["full_attention", "attention"];
+/// Names of attention layers in configurations: new, old, and with a window.
+const ATTENDS: [&str; 3] = ["full_attention", "attention", "sliding_attention"];
 
-const MIXES: [&str; 2] = ["linear_attention", "mamba"];
+const MIXES: [&str; 3] = ["linear_attention", "mamba", "conv"];
 
 /// Turns a list of layer types into which layers attend.
 ///

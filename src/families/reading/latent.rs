@@ -11,6 +11,7 @@ use attnscope_spec::{
 use super::experts::{ExpertsKeys, USUAL, gated};
 use super::indexer::{IndexerKeys, Indexers};
 use super::rope::{RopeRule, rope, score_sharpening};
+use super::rotation::growth;
 use super::{activation, linear, must_be_off, note_attention, prefix, rms_norm, tied_head};
 
 /// Epsilon of the norms of latent vectors.
@@ -34,6 +35,10 @@ pub struct LatentLike {
     pub indexer: Option<IndexerKeys>,
     /// Epsilon of the norms of a block, if the configuration states none.
     pub eps: f64,
+    /// Whether `head_dim` is the whole head, of which `partial_rotary_factor` states the share that rotates.
+    pub has_share: bool,
+    /// Whether queries grow with their position, by a key inside the rotary parameters.
+    pub grows: bool,
     /// Whether the unembedding is the embedding, if the configuration does not say.
     pub is_tied: bool,
 }
@@ -48,6 +53,8 @@ impl LatentLike {
         sharpens: true,
         indexer: None,
         eps: 1e-6,
+        has_share: false,
+        grows: false,
         is_tied: false,
     };
 }
@@ -75,11 +82,19 @@ pub fn read(
     let d_model = reader.size("d_model", "hidden_size")?;
     let d_own = reader.size("d_head_own", "qk_nope_head_dim")?;
     let d_shared = reader.size("d_head_rotary", "qk_rope_head_dim")?;
+    let (d_stated, said) = if like.has_share {
+        (
+            d_own + d_shared,
+            "the sum of qk_nope_head_dim and qk_rope_head_dim",
+        )
+    } else {
+        (d_shared, "as qk_rope_head_dim has it")
+    };
     if let Some(other) = reader
         .value("head_dim")
-        .filter(|other| !like.is_unrotated && other.as_u64() != Some(d_shared as u64))
+        .filter(|other| !like.is_unrotated && other.as_u64() != Some(d_stated as u64))
     {
-        let problem = format!("expected {d_shared}, as qk_rope_head_dim has it, found {other}");
+        let problem = format!("expected {d_stated}, {said}, found {other}");
         return Err(Error::config(reader.path(), "head_dim", problem));
     }
     let default = Origin::Derived("d_model / n_heads, no v_head_dim".to_owned());
@@ -100,7 +115,9 @@ pub fn read(
             Some(key) => reader.flag_or("rope_interleaved", key, true)?,
             None => !like.is_by_halves,
         },
-        ..RopeRule::plain(d_shared, n_ctx)
+        share: d_shared as f64 / d_stated as f64,
+        share_key: like.has_share.then_some("partial_rotary_factor"),
+        ..RopeRule::plain(d_stated, n_ctx)
     };
     let rotary = if like.is_unrotated {
         reader.note("positions", "none", Origin::Family);
@@ -122,6 +139,7 @@ pub fn read(
     let n_kept = indexers.as_ref().map_or(0, |indexers| indexers.n_kept);
     let attention = AttentionSpec {
         d_value,
+        growth: growth(reader, like.grows)?,
         top_keys: indexers.as_ref().map(|indexers| indexers.top),
         rope: rotary.map(|rotary| RopeSpec {
             first: d_own,

@@ -201,11 +201,11 @@ pub fn read_with(
     let rotates = rotating_layers(reader, recipe, &windows)?;
     let score_cap = cap(reader, "softcap", recipe.score_cap)?;
     let logit_cap = cap(reader, "logit_softcap", recipe.logit_cap)?;
-    let (scale, scale_origin) = score_scale(reader, recipe)?;
+    let (scale, scale_origin) = score_scale(reader, recipe, d_head)?;
     let attention = AttentionSpec {
         scale,
         softcap: score_cap.map(|cap| cap as f32),
-        growth: growth(reader, recipe)?,
+        growth: growth(reader, recipe.scales_with_position)?,
         ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, !sees_both)
     };
     note_attention(reader, &attention, scale_origin);

@@ -84,6 +84,8 @@ pub enum QkNorm {
     Whole,
     /// Per head, one gain for all heads, after the rotation.
     HeadAfterRope,
+    /// Per head, without a gain.
+    Bare,
     /// Per head, without a gain, after the rotation.
     BareAfterRope,
     /// Unless the key is false: per head, without a gain, after the rotation.
@@ -169,6 +171,8 @@ pub enum FactorRule {
     /// √d_model if the key is true, otherwise 1.
     RootWidthIf(&'static str),
     Key(&'static str, f64),
+    /// The key's value; 1 if it is absent or null.
+    KeyIfStated(&'static str),
     /// 1 / the key's value.
     InverseKey(&'static str, f64),
 }
@@ -189,6 +193,7 @@ impl FactorRule {
                 factor
             }
             Self::Key(key, default) => reader.number_or(knob, key, default)?,
+            Self::KeyIfStated(key) => reader.number_or_none(knob, key, None)?.unwrap_or(1.0),
             Self::InverseKey(key, default) => {
                 let divisor = reader.number_or(knob, key, default)?;
                 if divisor == 0.0 {
@@ -288,6 +293,10 @@ pub enum ScorePower {
     /// As is; 1/√d_head if the key is absent.
     AsIsIfStated,
     InverseRoot,
+    /// 1 / its root; 1/√d_head if the key is absent.
+    InverseRootIfStated,
+    /// Divided by √d_head.
+    OverRoot,
 }
 
 impl Recipe {

@@ -118,12 +118,19 @@ pub(super) fn rotating_layers<W>(
 ///
 /// # Errors
 /// When the key that states it is missing or impossible.
-pub(super) fn score_scale(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<(Scale, Origin)> {
+pub(super) fn score_scale(
+    reader: &mut Reader<'_>,
+    recipe: &Recipe,
+    d_head: usize,
+) -> Result<(Scale, Origin)> {
     let Some((key, power)) = recipe.score_factor else {
         return Ok((Scale::InvSqrtD, Origin::Family));
     };
     let Some(value) = reader.value(key) else {
-        if power == ScorePower::AsIsIfStated {
+        if matches!(
+            power,
+            ScorePower::AsIsIfStated | ScorePower::InverseRootIfStated
+        ) {
             return Ok((Scale::InvSqrtD, Origin::Default(key.to_owned())));
         }
         let problem = "missing, expected a number: the scale of scores depends on it";
@@ -133,7 +140,8 @@ pub(super) fn score_scale(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<(S
         Some(value) => {
             let factor = match power {
                 ScorePower::AsIs | ScorePower::AsIsIfStated => value,
-                ScorePower::InverseRoot => 1.0 / value.sqrt(),
+                ScorePower::InverseRoot | ScorePower::InverseRootIfStated => 1.0 / value.sqrt(),
+                ScorePower::OverRoot => value / (d_head as f64).sqrt(),
             };
             Ok((Scale::Factor(factor as f32), Origin::Key(key.to_owned())))
         }
@@ -148,8 +156,8 @@ pub(super) fn score_scale(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<(S
 ///
 /// # Errors
 /// When a value is missing or impossible.
-pub(super) fn growth(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<Option<Growth>> {
-    if !recipe.scales_with_position {
+pub(super) fn growth(reader: &mut Reader<'_>, grows: bool) -> Result<Option<Growth>> {
+    if !grows {
         return Ok(None);
     }
     const BETA: &str = "llama_4_scaling_beta";

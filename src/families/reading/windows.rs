@@ -39,6 +39,12 @@ pub enum WindowRule {
     },
     /// The layers of a list; none without a list; and the default width.
     Listed(usize),
+    /// The layers of a list that must be there; and the default width. If `has_mixers`, layers of other types do not attend, and
+    /// what reads the mixers judges their names.
+    MustList {
+        width: usize,
+        has_mixers: bool,
+    },
     /// Unless the width is null: from the layer that the key names on; without the key, from the layer with this number on; and
     /// the default width.
     FromUnlessNull {
@@ -76,6 +82,7 @@ pub fn layer_windows(
         | WindowRule::AllButUnlessNull { width, .. }
         | WindowRule::FromUnlessNull { width, .. }
         | WindowRule::Marked { width, .. }
+        | WindowRule::MustList { width, .. }
         | WindowRule::Listed(width) => Some(*width),
         _ => None,
     };
@@ -103,6 +110,17 @@ pub fn layer_windows(
         return Ok(none);
     }
     let types = reader.words_by_layer("layer_types", n_layers)?;
+    if matches!(rule, WindowRule::MustList { .. }) && types.is_none() {
+        let problem = "missing, expected sliding_attention or full_attention for each layer";
+        return Err(Error::config(reader.path(), "layer_types", problem));
+    }
+    let has_mixers = matches!(
+        rule,
+        WindowRule::MustList {
+            has_mixers: true,
+            ..
+        }
+    );
     // If all layers of a family are alike, a list is there by accident, and transformers ignores it.
     let is_listed = !matches!(rule, WindowRule::Always(_));
     let slides_by_list = types
@@ -132,6 +150,7 @@ pub fn layer_windows(
         let of_type = |kind: &String| match kind.as_str() {
             "sliding_attention" => Ok(window),
             "full_attention" => Ok(None),
+            _ if has_mixers => Ok(None),
             other => {
                 let problem =
                     format!("expected full_attention or sliding_attention, found {other:?}");
@@ -149,7 +168,9 @@ pub fn layer_windows(
         return windows;
     }
     let slides: Box<dyn Fn(usize) -> bool> = match *rule {
-        WindowRule::Never | WindowRule::Listed(_) => Box::new(|_| false),
+        WindowRule::Never | WindowRule::Listed(_) | WindowRule::MustList { .. } => {
+            Box::new(|_| false)
+        }
         WindowRule::Always(_) | WindowRule::ListedOrAlways(_) | WindowRule::AllIfEnabled => {
             Box::new(|_| true)
         }

@@ -1,0 +1,216 @@
+//! Names in published files of model types that transformers reads under other names, and renames back when it saves.
+
+use attnscope_checkpoint::{Checkpoint, Config};
+use attnscope_compute::error::Result;
+use serde_json::Value;
+
+/// The names of one model type: theirs first, then what its family reads.
+struct Published {
+    model_type: &'static str,
+    keys: &'static [(&'static str, &'static str)],
+    /// Parts of names of tensors, replaced one after another; `^` stands for the beginning of a name.
+    tensors: &'static [(&'static str, &'static str)],
+}
+
+/// What Cosmos 3 calls its parts that see, and diffusers the maps of attention.
+const OF_COSMOS: &[(&str, &str)] = &[
+    ("^blocks.", "visual.blocks."),
+    ("^merger.", "visual.merger."),
+    ("^patch_embed.", "visual.patch_embed."),
+    ("^pos_embed.", "visual.pos_embed."),
+    ("^deepstack_merger_list.", "visual.deepstack_merger_list."),
+    ("^model.projector.", "model.multi_modal_projector."),
+    (".to_q.", ".q_proj."),
+    (".to_k.", ".k_proj."),
+    (".to_v.", ".v_proj."),
+    (".to_out.", ".o_proj."),
+    (".norm_q.", ".q_norm."),
+    (".norm_k.", ".k_norm."),
+];
+
+/// Every model type with names of its own, sorted by type.
+const PUBLISHED: &[Published] = &[
+    Published {
+        model_type: "cosmos3_edge",
+        keys: &[],
+        tensors: OF_COSMOS,
+    },
+    Published {
+        model_type: "cosmos3_omni",
+        keys: &[],
+        tensors: OF_COSMOS,
+    },
+    Published {
+        model_type: "cosmos3_edge_text",
+        keys: &[],
+        tensors: &[
+            (".mlp.fc1.", ".mlp.up_proj."),
+            (".mlp.fc2.", ".mlp.down_proj."),
+        ],
+    },
+    Published {
+        model_type: "exaone",
+        keys: &[
+            ("num_layers", "num_hidden_layers"),
+            ("layer_norm_epsilon", "rms_norm_eps"),
+            ("activation_function", "hidden_act"),
+        ],
+        tensors: &[
+            ("^transformer.wte.", "model.embed_tokens."),
+            ("^transformer.h.", "model.layers."),
+            ("^transformer.ln_f.", "model.norm."),
+            (".attn.attention.", ".self_attn."),
+            (".out_proj.", ".o_proj."),
+            (".ln_1.", ".input_layernorm."),
+            (".ln_2.", ".post_attention_layernorm."),
+            (".c_fc_0.", ".gate_proj."),
+            (".c_fc_1.", ".up_proj."),
+            (".c_proj.", ".down_proj."),
+        ],
+    },
+    Published {
+        model_type: "flint",
+        keys: &[],
+        tensors: &[(".softmax_offset", ".sinks")],
+    },
+    Published {
+        model_type: "kimi_k25",
+        keys: &[],
+        tensors: &[("model.blocks.", "model.layers.")],
+    },
+    Published {
+        model_type: "kolibri1",
+        keys: &[],
+        tensors: &[
+            (".post_attn_norm.", ".post_self_attn_layernorm."),
+            (".post_ffn_norm.", ".post_mlp_layernorm."),
+            (
+                ".moe.router.expert_bias",
+                ".mlp.gate.e_score_correction_bias",
+            ),
+        ],
+    },
+    Published {
+        model_type: "lara_mini",
+        keys: &[],
+        tensors: &[(".linear_attn.out_norm.", ".linear_attn.norm.")],
+    },
+    Published {
+        model_type: "lfm3",
+        keys: &[],
+        tensors: &[(".self_attn.gate_proj.", ".self_attn.g_proj.")],
+    },
+    Published {
+        model_type: "molmo2_text",
+        keys: &[
+            ("qkv_bias", "attention_bias"),
+            ("layer_norm_eps", "rms_norm_eps"),
+        ],
+        tensors: &[
+            ("transformer.blocks.", "layers."),
+            ("transformer.ln_f.", "norm."),
+            ("transformer.wte.", "wte."),
+            ("wte.new_embedding", "image_tokens.weight"),
+            ("wte.embedding", "embed_tokens.weight"),
+            (".attn_norm.", ".input_layernorm."),
+            (".ff_norm.", ".post_attention_layernorm."),
+            (".att_proj.", ".qkv_proj."),
+            (".attn_out.", ".o_proj."),
+            (".ff_out.", ".down_proj."),
+            (".ff_proj.", ".gate_up_proj."),
+        ],
+    },
+    Published {
+        model_type: "qianfan_ocr",
+        keys: &[],
+        tensors: &[("model.encoder.layers.", "model.layers.")],
+    },
+    Published {
+        model_type: "sarvam_moe",
+        keys: &[
+            ("num_experts", "n_routed_experts"),
+            ("num_shared_experts", "n_shared_experts"),
+            ("use_qkv_bias", "attention_bias"),
+        ],
+        tensors: &[
+            (".word_embeddings.", ".embed_tokens."),
+            (".attention.dense.", ".self_attn.o_proj."),
+            (".attention.query_key_value.", ".self_attn.qkv_proj."),
+            (".attention.query_layernorm.", ".self_attn.q_norm."),
+            (".attention.key_layernorm.", ".self_attn.k_norm."),
+            (".gate.expert_bias", ".gate.e_score_correction_bias"),
+        ],
+    },
+    Published {
+        model_type: "step3p7",
+        keys: &[],
+        tensors: &[
+            (".moe.gate.weight", ".mlp.gate.weight"),
+            (".moe.router_bias", ".mlp.gate.e_score_correction_bias"),
+            (".moe.", ".mlp.experts."),
+            (".share_expert.", ".mlp.shared_experts."),
+        ],
+    },
+];
+
+fn of(config: &Config) -> Option<&'static Published> {
+    let name = config.get("model_type").and_then(Value::as_str)?;
+    PUBLISHED.iter().find(|known| known.model_type == name)
+}
+
+/// Renames the keys of a configuration to those that its family reads.
+pub(super) fn rename_keys(config: &mut Config) {
+    for (from, to) in of(config).map_or(&[][..], |known| known.keys) {
+        config.rename(from, to);
+    }
+}
+
+/// Renames tensors to the names that the family reads: those of the whole model, and those of its text part.
+///
+/// # Errors
+/// When two tensors would get the same name.
+pub(super) fn rename_tensors(checkpoint: &mut Checkpoint) -> Result<()> {
+    let text = checkpoint.config.text_part();
+    let parts = [Some(&checkpoint.config), text.as_ref()];
+    for known in parts.into_iter().flatten().filter_map(of) {
+        checkpoint
+            .tensors
+            .rename(|name| Some(renamed(name, known.tensors)))?;
+    }
+    Ok(())
+}
+
+fn renamed(name: &str, parts: &[(&str, &str)]) -> String {
+    let mut name = name.to_owned();
+    for (from, to) in parts {
+        name = match from.strip_prefix('^') {
+            Some(first) => match name.strip_prefix(first) {
+                Some(rest) => format!("{to}{rest}"),
+                None => name,
+            },
+            None => name.replace(from, to),
+        };
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_types_are_sorted_and_distinct() {
+        let types = PUBLISHED.iter().map(|known| known.model_type);
+        assert!(types.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn a_mark_stands_for_the_beginning_of_a_name() {
+        let parts = [("^h.", "layers."), (".o.", ".o_proj.")];
+        assert_eq!(
+            renamed("h.0.h.o.weight", &parts),
+            "layers.0.h.o_proj.weight"
+        );
+        assert_eq!(renamed("a.h.0.weight", &parts), "a.h.0.weight");
+    }
+}
