@@ -62,8 +62,8 @@ fn keys_of(panel: Panel) -> &'static str {
         Panel::Rows => "↑↑⇞↓",
         Panel::Effect => "↓↓↑",
         Panel::Sweep => "→←",
-        // Only a demo has one, and only a training the other.
-        Panel::Story | Panel::History => "",
+        // Only a demo has a story, only a training a history, and prompts run for long.
+        Panel::Story | Panel::History | Panel::Prompts => "",
     }
 }
 
@@ -127,7 +127,7 @@ fn main() {
             );
         };
         let panels = Panel::ALL.into_iter();
-        for panel in panels.filter(|panel| *panel != Panel::Story) {
+        for panel in panels.filter(|panel| !matches!(panel, Panel::Story | Panel::Prompts)) {
             screen.take_in(key(code_of(panel.key())));
             screen.settle();
             row(

@@ -51,7 +51,7 @@ const N_AT_PANEL: usize = 10;
 /// The panels that every model has.
 fn panels() -> impl Iterator<Item = Panel> {
     let all = Panel::ALL.into_iter();
-    all.filter(|panel| *panel != Panel::Story)
+    all.filter(|panel| !matches!(panel, Panel::Story | Panel::Prompts))
 }
 
 /// The key that is pressed at each time: a panel's number, then moves on it.

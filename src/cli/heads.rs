@@ -39,7 +39,11 @@ pub struct Args {
     #[arg(long, value_name = "MEASURE,…", value_delimiter = ',', value_enum)]
     effect: Vec<HeadEffect>,
     /// Heads to list: places, comparisons of statistics, and types, such as "L0-3 entropy<0.5 type=induction"
-    #[arg(long = "where", value_name = "CONDITIONS", conflicts_with = "over_prompts")]
+    #[arg(
+        long = "where",
+        value_name = "CONDITIONS",
+        conflicts_with = "over_prompts"
+    )]
     conditions: Option<Conditions>,
     #[command(flatten)]
     pub(super) over: OverPromptsArgs,

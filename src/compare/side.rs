@@ -34,7 +34,7 @@ impl Observer for Listener<'_> {
         let is_causal = report.spec.mask.causal && !report.spec.is_cross;
         let heads = report.heads.into_iter().map(|head| {
             let pooled = head.summary.pooled;
-            let map = self.keeps_maps.then(|| HeadMap { pooled, is_causal });
+            let map = self.keeps_maps.then_some(HeadMap { pooled, is_causal });
             (head.stats, map)
         });
         let of_layer = (report.stack, report.layer_idx, heads.collect());

@@ -107,9 +107,10 @@ fn lead(app: Scene<'_>) -> Option<String> {
         let n = panels::panes(app, super::areas::areas(app.size).body).len();
         let at = app.focused_pane().unwrap_or(0) + 1;
         let [next, zoom] = [Action::FocusNext, Action::ZoomPane].map(key);
-        let all = match app.is_zoomed() {
-            true => format!(" · {zoom} shows all"),
-            false => String::new(),
+        let all = if app.is_zoomed() {
+            format!(" · {zoom} shows all")
+        } else {
+            String::new()
         };
         return (n > 1).then(|| format!(" pane {at} of {n} · {next} next{all}"));
     }

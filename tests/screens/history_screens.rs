@@ -60,7 +60,10 @@ fn a_collapse_of_all_heads_is_one_finding() {
         errors[1].contains("collapse of all 8 heads between step 250")
             && errors[1].contains("first in L1H0")
     );
-    says(&mut screen, "entropy-collapse    L1H0 at 250, L0H2-3 at 270");
+    says(
+        &mut screen,
+        "entropy-collapse    L1H0 at 250, L0H2-3 at 270",
+    );
     // `f` still goes through what each check found.
     screen.typed("fff");
     says(&mut screen, "3 of ");

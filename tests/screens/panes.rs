@@ -14,7 +14,10 @@ fn demo(size: (u16, u16)) -> Screen {
 /// Columns of the frames in the first row of the panel.
 fn widths(screen: &mut Screen) -> Vec<usize> {
     let text = screen.text();
-    let row: Vec<char> = text.lines().nth(2).expect("a row").chars().collect();
+    // The first panel has a sentence above its panes.
+    let mut rows = text.lines().skip(2);
+    let row = rows.find(|row| row.contains('┐')).unwrap_or_default();
+    let row: Vec<char> = row.chars().collect();
     let ends = row.iter().enumerate().filter(|(_, c)| **c == '┐');
     let mut begin = 0;
     let mut widths = Vec::new();

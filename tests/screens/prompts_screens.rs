@@ -54,9 +54,9 @@ fn the_panel_shows_the_figures_of_all_prompts_for_the_selected_head() {
     assert_eq!((found.n_prompts, found.n_tokens), (24, expected.n_tokens));
     for (found, expected) in found.heads.iter().zip(&expected.heads) {
         assert_eq!(found.excited, expected.excited, "{}", found.place);
-        for idx in 0..STATISTICS.len() {
+        for (idx, statistic) in STATISTICS.iter().enumerate() {
             let [a, b] = [found, expected].map(|head| head.spread(idx).figures());
-            assert_eq!(a, b, "{} {}", found.place, STATISTICS[idx].id);
+            assert_eq!(a, b, "{} {}", found.place, statistic.id);
         }
     }
     // Two heads further, its line says so.

@@ -137,7 +137,7 @@ fn marked_heads_stand_side_by_side_and_are_written_as_a_table_and_as_a_figure() 
     // Without marks, Compare is about A and B again.
     screen.typed("U");
     assert!(
-        screen.text().contains("Nothing is compared"),
+        screen.text().contains("There is no second run"),
         "{}",
         screen.text()
     );

@@ -1,5 +1,7 @@
 //! Tests that parse the bytes sent to the terminal as a terminal would.
 
+use std::sync::Arc;
+
 use std::io::Cursor;
 
 use attnscope_compute::attention::Pooled;
@@ -291,7 +293,9 @@ fn a_picture_is_sent_once_replaced_in_place_and_erased_where_it_was() {
     let mut pictures = pictures(Protocol::Sixel);
     let placed = |x: u16, n: usize| Placed {
         area: Rect::new(x, 1, 12, 6),
-        image: image(n, 12, -3, None),
+        image: Arc::new(image(n, 12, -3, None)),
+        cells: vec![Rect::new(x, 1, 12, 6)],
+        seen: None,
     };
     let shown = |pictures: &mut Pictures, next: Placed| {
         let mut out = Vec::new();
@@ -323,7 +327,9 @@ fn without_the_cell_size_no_picture_is_shown() {
     assert_eq!(pictures.in_use(), None);
     pictures.next = Some(Placed {
         area: Rect::new(0, 0, 12, 6),
-        image: image(96, 12, -3, None),
+        image: Arc::new(image(96, 12, -3, None)),
+        cells: vec![Rect::new(0, 0, 12, 6)],
+        seen: None,
     });
     let mut out = Vec::new();
     pictures.show(&mut out).expect("writes");

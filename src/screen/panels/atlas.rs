@@ -156,8 +156,11 @@ pub fn thumbnails(
     heads.map(of_head).collect()
 }
 
-/// The heads of an atlas that have a map: layer and head, columns and half rows, and the cells that show it.
-pub fn maps_shown(app: Scene<'_>, layout: &Layout) -> Vec<((usize, usize), (usize, usize), Rect)> {
+/// A map of an atlas: layer and head, columns and half rows, and the cells that show it.
+pub type ShownMap = ((usize, usize), (usize, usize), Rect);
+
+/// The heads of an atlas that have a map.
+pub fn maps_shown(app: Scene<'_>, layout: &Layout) -> Vec<ShownMap> {
     let mut maps = Vec::new();
     for (nth_row, row) in layout.rows.iter().enumerate() {
         let layer = app.layer_of(layout.stack, row.layer_idx);
@@ -353,9 +356,10 @@ impl HeadCell<'_> {
         let letter = letter.map_or(String::new(), |letter| format!(" {letter}"));
         let name = format!("H{}{letter}", self.place.1);
         let room = width.saturating_sub(name.len() + 1);
-        let number = match is_undefined {
-            true => UNDEFINED.to_owned(),
-            false => figure_within(value, room.min(6)).trim().to_owned(),
+        let number = if is_undefined {
+            UNDEFINED.to_owned()
+        } else {
+            figure_within(value, room.min(6)).trim().to_owned()
         };
         let between = width.saturating_sub(name.len() + number.chars().count());
         let between = glyph.to_string().repeat(between);
@@ -392,16 +396,22 @@ impl HeadCell<'_> {
         }
         if let Some(letter) = self.kind().map(HeadType::letter).filter(|_| !is_above) {
             // A bar stands where the letter of the selected head would be.
-            let (x, style) = match self.is_selected() {
-                true => (area.x + 1, theme.strong()),
-                false => (area.x, theme.dim()),
+            let (x, style) = if self.is_selected() {
+                (area.x + 1, theme.strong())
+            } else {
+                (area.x, theme.dim())
             };
             put(buffer, (x, area.y + 1), letter, style);
         }
         if self.app.marks.has(self.full_place()) {
             // The upper right corner, which a causal mask leaves blank.
             let x = area.x + area.width.saturating_sub(BESIDE);
-            put(buffer, (x, area.y + u16::from(is_above)), '•', theme.strong());
+            put(
+                buffer,
+                (x, area.y + u16::from(is_above)),
+                '•',
+                theme.strong(),
+            );
         }
         let (layer_idx, head_idx) = self.place;
         if let Some(worst) = self.app.worst_at(self.stack, layer_idx, Some(head_idx)) {

@@ -249,9 +249,8 @@ impl Layout {
                 ..cell_in(room.1.saturating_sub(1))
             };
         }
-        let height_of = |layer_idx: &usize| match has_heads(layer_idx) {
-            true => cell.height,
-            false => 1,
+        let height_of = |layer_idx: &usize| {
+            if has_heads(layer_idx) { cell.height } else { 1 }
         };
         let high = room.1.saturating_sub(head_row(cell.strip));
         let layers = around_within(at.layer_idx, n_layers, high, height_of);

@@ -13,10 +13,10 @@ use super::overview;
 use super::statistic_figure::statistic_figure;
 use crate::figure::{cut, fit};
 use crate::state::scene::Scene;
-use crate::widgets::hidden::Hidden;
-use crate::widgets::thumbnail::Unseen;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;
+use crate::widgets::hidden::Hidden;
+use crate::widgets::thumbnail::Unseen;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Columns of a head at least, and of the names of figures.
@@ -108,7 +108,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         );
         let whole = WholeMap {
             theme: &app.theme,
-            values: &Pyramid::new(Unseen::of(&head.summary, layer.spec.mask).marked(&head.summary.pooled)),
+            values: &Pyramid::new(
+                Unseen::of(&head.summary, layer.spec.mask).marked(&head.summary.pooled),
+            ),
             hidden: Hidden::Nothing,
             scale,
             crosshair: None,

@@ -327,7 +327,7 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
     let n_rows = tensor_rows(area);
     let selected = app.model_view.tensor_idx;
     let shown = app.visible(List::Tensors, tensors.len(), selected, n_rows);
-    if shown.is_empty() && tensors.len() > 0 {
+    if shown.is_empty() && !tensors.is_empty() {
         lines.push(Line::styled(" no tensor matches", theme.dim()));
     }
     let mut all = tensors.iter().enumerate();

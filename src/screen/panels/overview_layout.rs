@@ -41,6 +41,18 @@ pub fn parts(app: Scene<'_>, area: Rect) -> Parts {
     } else {
         of_numbers(app, summary, body)
     };
+    if app.shows_one_pane() {
+        // Each of them gets all of the room in its turn, also those that find none beside the others.
+        let others = [
+            &mut parts.ranking,
+            &mut parts.map,
+            &mut parts.figures,
+            &mut parts.text,
+        ];
+        for pane in others {
+            pane.get_or_insert(body);
+        }
+    }
     let usual: Vec<Rect> = parts.grids.iter().map(|(area, _, _)| *area).collect();
     app.arrange(body, &mut parts.panes());
     for ((area, stack, heads), usual) in parts.grids.iter_mut().zip(usual) {
@@ -57,7 +69,12 @@ impl Parts {
     /// The boxes of the panel, in the order in which the focus goes through them.
     pub fn panes(&mut self) -> Vec<&mut Rect> {
         let mut panes: Vec<&mut Rect> = self.grids.iter_mut().map(|(area, _, _)| area).collect();
-        let others = [&mut self.ranking, &mut self.map, &mut self.figures, &mut self.text];
+        let others = [
+            &mut self.ranking,
+            &mut self.map,
+            &mut self.figures,
+            &mut self.text,
+        ];
         panes.extend(others.into_iter().flatten());
         panes
     }

@@ -207,10 +207,9 @@ fn context(app: Scene<'_>, words: &[(Mark, String)], width: usize) -> Vec<Line<'
     };
     let has_blanks = words.iter().any(|(_, text)| is_blank(text));
     for (mark, text) in words {
-        if !has_blanks && lines.last().is_some_and(|line| line.width() > 1) {
-            if let Some(line) = lines.last_mut() {
-                line.push_span(Span::raw(" "));
-            }
+        let last = lines.last_mut().filter(|line| line.width() > 1);
+        if let Some(line) = last.filter(|_| !has_blanks) {
+            line.push_span(Span::raw(" "));
         }
         let text = text.replace(['\n', '\r', '\t'], "⏎");
         let text = cut(&text, width.saturating_sub(2).max(1));

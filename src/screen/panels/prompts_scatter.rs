@@ -181,7 +181,7 @@ fn draw_legend(
         .filter_map(|(head, _)| head.kind().map(|(kind, _)| kind))
         .collect();
     let has_none = points.iter().any(|(head, _)| head.kind().is_none());
-    let none = has_none.then(|| (NO_TYPE, "no type"));
+    let none = has_none.then_some((NO_TYPE, "no type"));
     let names = kinds.iter().map(|kind| (kind.letter(), kind.title()));
     let mut lines: Vec<Line<'static>> = vec![Line::default()];
     for (letter, name) in names.chain(none) {

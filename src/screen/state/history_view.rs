@@ -334,7 +334,9 @@ impl HistoryView {
                 "a log is read by itself as it grows".to_owned()
             }
             (Steps::Files(..), None) => format!("{label}: its files now hold another step"),
-            (Steps::Bundled(_), _) => "this training is part of the program: there is nothing to read again".to_owned(),
+            (Steps::Bundled(_), _) => {
+                "this training is part of the program: there is nothing to read again".to_owned()
+            }
         }
     }
 

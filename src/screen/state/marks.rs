@@ -66,7 +66,7 @@ impl Marks {
     /// Marks the layers and heads from where the range begins to another head; it begins at `from` unless it has begun.
     pub fn extend(&mut self, from: Place, to: Place) {
         let before = self.heads.clone();
-        let (begin, before) = self.range.get_or_insert_with(|| (from, before));
+        let (begin, before) = self.range.get_or_insert((from, before));
         let span = |a: Option<usize>, b: Option<usize>| {
             let (a, b) = (a.unwrap_or(0), b.unwrap_or(0));
             a.min(b)..=a.max(b)

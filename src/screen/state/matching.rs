@@ -28,9 +28,12 @@ impl Matching {
     pub fn whole_words(typed: &str) -> Self {
         let has_sign = |word: &str| word.starts_with(['!', '^', '\'']);
         let words = typed.split_whitespace();
-        let words = words.map(|word| match has_sign(word) {
-            true => word.to_owned(),
-            false => format!("'{word}"),
+        let words = words.map(|word| {
+            if has_sign(word) {
+                word.to_owned()
+            } else {
+                format!("'{word}")
+            }
         });
         Self::fuzzy(&words.collect::<Vec<_>>().join(" "))
     }

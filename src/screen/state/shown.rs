@@ -91,7 +91,8 @@ impl Shown {
         let shape = subject.shape();
         let mut heads = Vec::new();
         for place in &self.marked {
-            (place.within(&shape)).map_err(|problem| Error::Prompt(format!("--mark: {problem}")))?;
+            (place.within(&shape))
+                .map_err(|problem| Error::Prompt(format!("--mark: {problem}")))?;
             let layer = Place::layer(place.grid(), place.layer_idx.unwrap_or(0));
             let n_heads = subject.n_heads(place.grid(), place.layer_idx.unwrap_or(0));
             match place.head_idx {

@@ -107,7 +107,11 @@ impl Widget for HeatMap<'_> {
                 let values = [y, y + 1].map(|y| self.value(level, x, y));
                 // Masked cells have no value and keep the background.
                 let shares = values.map(|value| self.seen(value));
-                draw_pixels(self.theme, &mut buffer[(area.x + col, area.y + row)], shares);
+                draw_pixels(
+                    self.theme,
+                    &mut buffer[(area.x + col, area.y + row)],
+                    shares,
+                );
             }
         }
         self.draw_crosshair(area, buffer);
