@@ -308,6 +308,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_command_has_unique_flag_names() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
     fn every_visible_command_is_in_one_group_and_has_an_example_that_parses() {
         let described = described();
         let visible = described.get_subcommands().filter(|own| !own.is_hide_set());

@@ -510,13 +510,3 @@ impl RunArgs {
         Ok(chosen)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn every_command_has_unique_flag_names() {
-        super::Cli::command().debug_assert();
-    }
-}

@@ -243,6 +243,7 @@ mod tests {
                     "list",
                     "mixers",
                     "overrides",
+                    "published",
                     "read",
                     "towers",
                     "unread",

@@ -36,17 +36,17 @@ const PUBLISHED: &[Published] = &[
         tensors: OF_COSMOS,
     },
     Published {
-        model_type: "cosmos3_omni",
-        keys: &[],
-        tensors: OF_COSMOS,
-    },
-    Published {
         model_type: "cosmos3_edge_text",
         keys: &[],
         tensors: &[
             (".mlp.fc1.", ".mlp.up_proj."),
             (".mlp.fc2.", ".mlp.down_proj."),
         ],
+    },
+    Published {
+        model_type: "cosmos3_omni",
+        keys: &[],
+        tensors: OF_COSMOS,
     },
     Published {
         model_type: "exaone",

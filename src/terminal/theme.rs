@@ -361,7 +361,7 @@ mod tests {
             .map(|s| theme.glyph(s))
             .iter()
             .collect();
-        assert_eq!(glyphs, "#- ▒█");
+        assert_eq!(glyphs, "#-·▒█");
         let theme = Theme::new(Depth::Truecolor).diverging();
         let [loss, none, gain] = [0.0, 0.5, 1.0].map(|share| theme.heat(share));
         assert!(loss != none && none != gain && loss != gain);

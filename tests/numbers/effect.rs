@@ -161,7 +161,9 @@ fn by_hand(case: &Case, base: &[f32], then: &[f32]) -> (f64, f64) {
     let kl = kl.sum::<f64>() / real.len() as f64;
     let pairs = real
         .iter()
-        .filter(|idx| **idx + 1 < sequence.len() && sequence.is_real(**idx + 1));
+        .filter(|idx| **idx + 1 < sequence.len() && sequence.is_real(**idx + 1))
+        // Some models read more tokens than they predict.
+        .filter(|idx| (sequence.tokens[**idx + 1] as usize) < d_vocab);
     let losses: Vec<f64> = pairs
         .map(|idx| {
             let next = sequence.tokens[idx + 1] as usize;

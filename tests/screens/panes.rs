@@ -106,8 +106,11 @@ fn below_80_columns_one_pane_is_shown_and_tabs_are_digits() {
         "{}",
         screen.text()
     );
-    screen.resize(80, 24);
+    // With room for all panes, none of them is counted.
+    screen.resize(120, 40);
     assert_eq!(widths(&mut screen).len(), 2);
+    screen.resize(80, 24);
+    assert!(!screen.text().contains("pane "), "{}", screen.text());
     screen.typed("2");
     assert!(
         screen.text().contains(" 1 2 Head 3 4 5 6 7 8 9 T"),

@@ -91,7 +91,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: Stat::EntropyRelative,
         what_if: &["scale=sum_key_norms"],
-        hint: "→ turns the page · 7 compares √d with Σ‖k‖ on a model · w tries another divisor",
+        hint: "→ turns the page · 7 compares √d with Σ‖k‖ · w tries another divisor",
         figures: Figures::Pages(rescale::pages),
     },
     Story {

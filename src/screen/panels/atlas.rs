@@ -23,7 +23,8 @@ use crate::figure::{cut, figure_within, share};
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::draw_pixels;
-use crate::widgets::thumbnail::{Thumbnail, Unseen, covered};
+use crate::widgets::hidden::Unseen;
+use crate::widgets::thumbnail::{Thumbnail, covered};
 
 /// A weight whose glyph is blank, where there is no colour.
 const NEARLY_NONE: char = '·';

@@ -15,8 +15,7 @@ use crate::figure::{cut, fit};
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;
-use crate::widgets::hidden::Hidden;
-use crate::widgets::thumbnail::Unseen;
+use crate::widgets::hidden::{Hidden, Unseen};
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Columns of a head at least, and of the names of figures.

@@ -22,9 +22,8 @@ use crate::state::scene::Scene;
 use crate::state::views::Axis;
 use crate::widgets::frame::{framed, selection_title, waiting};
 use crate::widgets::heatmap::{HeatMap, Scale};
-use crate::widgets::hidden::Hidden;
+use crate::widgets::hidden::{Hidden, Unseen};
 use crate::widgets::legend::legend;
-use crate::widgets::thumbnail::Unseen;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 use crate::widgets::window::Window;
 

@@ -1,5 +1,6 @@
 //! Heads over many prompts: all heads by two statistics, how the selected head spreads, and the places that excite it most.
 
+use attnscope_checkpoint::counted::counted;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::Line;
@@ -99,7 +100,7 @@ pub fn counted_prompts(app: Scene<'_>) -> String {
     let view = &app.prompts_view;
     let n = view.asked.as_ref().map_or(0, |query| query.set.len());
     let of = if n_done == n {
-        format!("{n} prompts")
+        counted(n, "prompt")
     } else {
         format!("{n_done} of {n} prompts")
     };

@@ -1,76 +1,8 @@
 //! A head's pooled map in a few pixels, so that its texture can be told from those of other heads.
 
-use attnscope_compute::attention::{HeadSummary, Mask, Pooled};
+use attnscope_compute::attention::Pooled;
 
-/// Cells that no pair of a query and a key can fill: the mask or padding hides all of their pairs.
-#[derive(Debug, Clone)]
-pub struct Unseen {
-    /// First and last row of each column that some query of the row can fill; empty where the first is larger. // [column]
-    rows: Vec<(usize, usize)>,
-    /// Rows whose queries are all padding. // [row]
-    is_padding: Vec<bool>,
-}
-
-impl Unseen {
-    /// The cells of a layer's maps that its mask hides. The maps of all its heads have one size.
-    pub fn of(head: &HeadSummary, mask: Mask) -> Self {
-        let Pooled {
-            queries_per_cell,
-            keys_per_cell,
-            n_cols,
-            ..
-        } = head.pooled;
-        let n_keys = head.column_sums.len();
-        let is_key = |key_idx: &usize| {
-            let real = head.real_keys.as_ref();
-            real.is_none_or(|real| real.get(*key_idx).copied().unwrap_or(true))
-        };
-        let rows = (0..n_cols).map(|col| {
-            let tile = col * keys_per_cell..((col + 1) * keys_per_cell).min(n_keys);
-            // What a mask shows moves with the key, so the first and the last key of a tile say what all of them say.
-            let ends = [tile.clone().find(is_key), tile.rev().find(is_key)];
-            let seeing = ends.into_iter().flatten();
-            let seeing = seeing.flat_map(|key_idx| head.queries_seeing(mask, key_idx));
-            let seeing = seeing.filter(|queries| !queries.is_empty());
-            seeing.fold((1, 0), |(first, last), queries| {
-                let own = (
-                    queries.start / queries_per_cell,
-                    (queries.end - 1) / queries_per_cell,
-                );
-                if first > last {
-                    own
-                } else {
-                    (first.min(own.0), last.max(own.1))
-                }
-            })
-        });
-        let tiles = head.rows.chunks(queries_per_cell.max(1));
-        Self {
-            rows: rows.collect(),
-            is_padding: tiles
-                .map(|rows| rows.iter().all(|row| !row.is_real))
-                .collect(),
-        }
-    }
-
-    /// A map with its hidden cells marked as masked; a weight on one is a fault and stays.
-    pub fn marked(&self, map: &Pooled) -> Pooled {
-        let mut map = map.clone();
-        let n_cols = map.n_cols.max(1);
-        for (idx, value) in map.cells.iter_mut().enumerate() {
-            if *value == 0.0 && self.hides(idx / n_cols, idx % n_cols) {
-                *value = f32::NEG_INFINITY;
-            }
-        }
-        map
-    }
-
-    fn hides(&self, row: usize, col: usize) -> bool {
-        let is_padding = self.is_padding.get(row).copied().unwrap_or(false);
-        let (first, last) = self.rows.get(col).copied().unwrap_or((0, usize::MAX));
-        is_padding || !(first..=last).contains(&row)
-    }
-}
+use super::hidden::Unseen;
 
 /// The picture of one head. A pixel is the value farthest from 0 of the cells it covers; `None` where no key can be seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -234,7 +166,7 @@ fn farther(most: f32, value: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_compute::attention::RowSummary;
+    use attnscope_compute::attention::{HeadSummary, Mask, RowSummary};
 
     /// A causal head whose queries give their keys these weights, divided by their sum.
     fn head(n: usize, weight: impl Fn(usize, usize) -> f32) -> HeadSummary {

@@ -54,7 +54,7 @@ impl Editor {
     /// Moves the cursor to the beginning of the next token, or of this or the previous one.
     pub(super) fn step_token(&mut self, is_forward: bool) {
         let here = self.byte_of_cursor();
-        let end = self.text().len();
+        let text = self.text();
         let Some(pieces) = &self.pieces else {
             self.area.move_cursor(if is_forward {
                 CursorMove::WordForward
@@ -63,9 +63,13 @@ impl Editor {
             });
             return;
         };
-        let begins = || pieces.tokens.iter().map(|(begin, _)| *begin);
+        // A token of bytes may begin inside a character, where no cursor can be.
+        let begins = || {
+            let all = pieces.tokens.iter().map(|(begin, _)| *begin);
+            all.filter(|begin| text.is_char_boundary(*begin))
+        };
         let to = if is_forward {
-            begins().find(|begin| *begin > here).unwrap_or(end)
+            begins().find(|begin| *begin > here).unwrap_or(text.len())
         } else {
             begins()
                 .take_while(|begin| *begin < here)
@@ -87,8 +91,7 @@ impl Editor {
 
     fn move_to_byte(&mut self, byte: usize) {
         let text = self.text();
-        // A token of bytes may begin inside a character.
-        let before = &text[..text.floor_char_boundary(byte)];
+        let before = &text[..byte];
         let row = before.matches('\n').count();
         let line = before.rsplit('\n').next().unwrap_or_default();
         let column = line.chars().count();
