@@ -13,6 +13,9 @@ use super::state::msg::Effect;
 use super::state::panel::Panel;
 use super::state::runs::SecondRunKind;
 
+/// Title of the list of earlier texts.
+const EARLIER: &str = "earlier texts";
+
 impl App {
     /// Whether the running model takes pictures.
     pub(super) fn sees(&self) -> bool {
@@ -69,23 +72,39 @@ impl App {
         })
     }
 
-    /// Opens the list of earlier texts over the text field: the chosen one runs, as A or as B.
-    pub(super) fn search_texts(&mut self, past: Vec<String>, is_for_second: bool) {
-        let item = |text: &String| {
-            let source = self.source_of(text);
-            let shown: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            let target = if is_for_second {
-                Target::Against(Against::Prompt(Request {
-                    source,
-                    ..Request::text("")
-                }))
-            } else {
-                Target::Prompt(source)
-            };
-            Item::new(shown, "prompt", target)
+    /// Opens the list of earlier texts in place of the text field, which waits for the chosen one.
+    pub(super) fn search_texts(&mut self) {
+        let Some(Overlay::Edit(editor)) = self.overlay.take() else {
+            return;
         };
-        let items: Vec<Item> = past.iter().rev().map(item).collect();
-        self.overlay = Some(Overlay::Palette(Find::at("earlier texts", items, None)));
+        let item = |text: &String| {
+            let shown: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            Item::new(shown, "prompt", Target::Prompt(self.source_of(text)))
+        };
+        let items: Vec<Item> = editor.past.iter().rev().map(item).collect();
+        self.overlay = Some(Overlay::Palette(Find::at(EARLIER, items, None)));
+        self.waiting_editor = Some(editor);
+    }
+
+    /// Closes a list. That of earlier texts gives the chosen one, if any, to the text field that waits for it.
+    pub(super) fn close_list(
+        &mut self,
+        title: Option<&str>,
+        chosen: Option<Target>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.overlay = None;
+        let editor = self.waiting_editor.take();
+        match (editor.filter(|_| title == Some(EARLIER)), chosen) {
+            (Some(mut editor), chosen) => {
+                if let Some(Target::Prompt(source)) = chosen {
+                    editor.replace(&as_text(&source));
+                }
+                self.overlay = Some(Overlay::Edit(editor));
+            }
+            (None, Some(target)) => self.choose(target, effects),
+            (None, None) => {}
+        }
     }
 
     /// Runs the submitted text, alone or as B beside A, and stores it for the next session.

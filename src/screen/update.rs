@@ -157,11 +157,7 @@ impl App {
                     let is_for_second = editor.is_for_second;
                     self.submitted(request, is_for_second, effects);
                 }
-                Edited::Search => {
-                    let past = std::mem::take(&mut editor.past);
-                    let is_for_second = editor.is_for_second;
-                    self.search_texts(past, is_for_second);
-                }
+                Edited::Search => self.search_texts(),
             },
             Some(Overlay::WhatIf(chooser)) => match chooser.key(key) {
                 Chose::Going => {}
@@ -189,14 +185,14 @@ impl App {
                     self.choose(target, effects);
                 }
             },
-            Some(Overlay::Palette(find)) => match find.key(key) {
-                Found::Going => {}
-                Found::Dismissed => self.overlay = None,
-                Found::Chosen(target) => {
-                    self.overlay = None;
-                    self.choose(target, effects);
+            Some(Overlay::Palette(find)) => {
+                let title = find.title;
+                match find.key(key) {
+                    Found::Going => {}
+                    Found::Dismissed => self.close_list(title, None, effects),
+                    Found::Chosen(target) => self.close_list(title, Some(target), effects),
                 }
-            },
+            }
             Some(Overlay::Help { .. }) => self.help_key(key),
             Some(Overlay::Page { scroll, .. }) => match key.code {
                 KeyCode::Down | KeyCode::Char('j') => *scroll += 1,

@@ -197,7 +197,16 @@ fn earlier_texts_are_a_list_that_is_searched_from_the_text_field() {
     screen.send(attnscope_screen::Msg::Key(search));
     screen.typed("apple");
     screen.key(KeyCode::Enter);
-    assert_eq!(screen.app.scene().n_along(attnscope_screen::Axis::Query), 3);
+    // The text stands in the field, and runs with the next Enter.
+    screen.typed(" and");
+    screen.key(KeyCode::Enter);
+    assert_eq!(screen.app.scene().n_along(attnscope_screen::Axis::Query), 4);
+    // Esc goes back to what was typed.
+    screen.typed("e king");
+    screen.send(attnscope_screen::Msg::Key(search));
+    screen.key(KeyCode::Esc);
+    screen.key(KeyCode::Enter);
+    assert_eq!(screen.app.scene().n_along(attnscope_screen::Axis::Query), 5);
 }
 
 #[test]

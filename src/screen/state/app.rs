@@ -135,6 +135,8 @@ pub struct App {
     /// Heads of this type are highlighted; without a type, all are.
     pub shown_type: Option<HeadType>,
     pub overlay: Option<Overlay>,
+    /// The text field that waits for an earlier text to be chosen.
+    pub waiting_editor: Option<Box<Editor>>,
     /// One line about the last request that was refused.
     pub notice: Option<String>,
     /// One line about the last file written.
@@ -199,6 +201,7 @@ impl App {
             search: None,
             shown_type: None,
             overlay: None,
+            waiting_editor: None,
             notice: None,
             written: None,
             asks_by_itself: false,
