@@ -329,6 +329,14 @@ pub fn probe_order<O: Ops>(
             "a recurrent network reads its tokens one after the other".to_owned(),
         ));
     }
+    let of_sound = stack.embed.sound.as_ref();
+    if of_sound.is_some_and(|stem| stem.end.is_some()) {
+        // What would be shuffled are its frames, which carry their positions with them.
+        return Ok(Probed::Not(
+            "positions come from the sound around each frame, before there are frames to shuffle"
+                .to_owned(),
+        ));
+    }
     if input.sequence.real.is_some() {
         return Ok(Probed::Not(
             "the prompt has padding of its own: give one without".to_owned(),

@@ -47,7 +47,7 @@ impl Seen {
     pub fn maps(&self, app: Scene<'_>) -> Vec<Rect> {
         let layouts = self.layouts.iter();
         let maps = layouts.flat_map(|layout| maps_shown(app, layout));
-        maps.map(|(_, _, area)| area).collect()
+        maps.map(|map| map.area).collect()
     }
 
     /// The picture over the area of all maps.
@@ -66,12 +66,13 @@ impl Seen {
         let mut pixels = vec![0u8; width * height];
         let mut pictures = Vec::new();
         for layout in &self.layouts {
-            for (place, n, map) in maps_shown(app, layout) {
-                let heads = (place.0, place.1..place.1 + 1);
+            for map in maps_shown(app, layout) {
+                let heads = (map.layer_idx, map.head_idx..map.head_idx + 1);
                 // As many pixels as the terminal has in the room of the half-blocks.
-                let most = (n.0 * wide, n.1 * high / 2);
+                let (n_columns, n_half_rows) = map.pixels;
+                let most = (n_columns * wide, n_half_rows * high / 2);
                 let of_head = thumbnails(app, layout.stack, heads, most).pop().flatten();
-                pictures.extend(of_head.map(|picture| (picture, most, map)));
+                pictures.extend(of_head.map(|picture| (picture, most, map.area)));
             }
         }
         let all = pictures.iter().map(|(picture, ..)| picture.largest());

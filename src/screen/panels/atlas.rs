@@ -157,8 +157,15 @@ pub fn thumbnails(
     heads.map(of_head).collect()
 }
 
-/// A map of an atlas: layer and head, columns and half rows, and the cells that show it.
-pub type ShownMap = ((usize, usize), (usize, usize), Rect);
+/// A map of an atlas, and where it is.
+pub struct ShownMap {
+    pub layer_idx: usize,
+    pub head_idx: usize,
+    /// Columns and half rows.
+    pub pixels: (usize, usize),
+    /// The cells that show it.
+    pub area: Rect,
+}
 
 /// The heads of an atlas that have a map.
 pub fn maps_shown(app: Scene<'_>, layout: &Layout) -> Vec<ShownMap> {
@@ -179,7 +186,12 @@ pub fn maps_shown(app: Scene<'_>, layout: &Layout) -> Vec<ShownMap> {
                 height: area.height.min(size.1.div_ceil(2) as u16),
                 ..area
             };
-            maps.push(((row.layer_idx, head_idx), size, area));
+            maps.push(ShownMap {
+                layer_idx: row.layer_idx,
+                head_idx,
+                pixels: size,
+                area,
+            });
         }
     }
     maps
