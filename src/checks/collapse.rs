@@ -11,7 +11,7 @@ use crate::stats::{
 /// Predicted standard deviation under 1/√d above which queries and keys count as too long.
 const LONG: f64 = 3.0;
 /// A scale of this many times 1/√d counts as missing.
-const UNSCALED: f64 = 2.0;
+pub(super) const UNSCALED: f64 = 2.0;
 /// Variance of the scores up to which they saturate nothing.
 const ORDINARY_VARIANCE: f64 = 2.0;
 /// Standard deviation predicted from scale and norms above which scores are out of range, however queries and keys align. A

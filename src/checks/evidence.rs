@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use attnscope_compute::attention::{LayerAudit, Pooled, SoftmaxAxis};
+use attnscope_compute::attention::{Pooled, SoftmaxAxis};
 use attnscope_prompt::TokenizerLoss;
 use attnscope_spec::{Place, Stack};
 
@@ -181,11 +181,6 @@ impl<'a> Evidence<'a> {
         let is_delimiter = |key_idx| self.delimiters.0.is_some_and(|is| is(layer.stack, key_idx));
         by_design(layer, head, &is_delimiter, thresholds)
     }
-}
-
-/// Results from the arrays of a whole layer.
-pub(super) fn layer_audit(layer: &LayerReport) -> Option<&LayerAudit> {
-    layer.heads.first()?.audit.as_ref()?.of_layer.as_deref()
 }
 
 /// The row whose sum deviates most from 1, among real queries that see a key. NaN rows are left to `nan-or-inf`. Rows of zeros

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 
 use attnscope_spec::Place;
 
-use super::evidence::{Evidence, Subject, layer_audit};
+use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::LayerReport;
@@ -49,7 +49,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let mut mixed: BTreeMap<Vec<&str>, Vec<&LayerReport>> = BTreeMap::new();
     let mut n_known = 0;
     for layer in evidence.layers {
-        let Some(audit) = layer_audit(layer) else {
+        let Some(audit) = layer.audit() else {
             continue;
         };
         let parts = &audit.recorded.heads_moved;

@@ -22,7 +22,7 @@
 
 use attnscope_compute::attention::{Audit, Direction, Forbidden, Shape};
 
-use super::evidence::{Evidence, Subject, layer_audit};
+use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, figure};
 use crate::stats::LayerReport;
@@ -89,7 +89,7 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
             Severity::Warning
         };
         let (query_idx, key_idx) = (worst.query_idx, worst.key_idx);
-        let shape = layer_audit(layer).and_then(|audit| audit.shape.as_ref());
+        let shape = layer.audit().and_then(|audit| audit.shape.as_ref());
         let is_other = |shape: &&Shape| shape.is_tight && shape.direction != Direction::Causal(0);
         let shape = shape.filter(is_other).filter(|_| kind.check == CHECK.id);
         let looks = shape.map_or(String::new(), |shape| {

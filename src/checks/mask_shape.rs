@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use attnscope_compute::attention::{Direction, LayerAudit, Shape};
 use attnscope_spec::Stack;
 
-use super::evidence::{Evidence, Subject, layer_audit};
+use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::LayerReport;
@@ -97,7 +97,7 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn of(layer: &'a LayerReport, lines: Lines) -> Option<Self> {
-        let audit = layer_audit(layer)?;
+        let audit = layer.audit()?;
         let shape = audit.shape.as_ref()?;
         Some(Self {
             layer,

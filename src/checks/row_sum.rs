@@ -24,7 +24,7 @@
 
 use attnscope_compute::attention::{Audit, Normaliser, RowSummary};
 
-use super::evidence::{Evidence, layer_audit, worst_row};
+use super::evidence::{Evidence, worst_row};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
 use crate::stats::{HeadReport, LayerReport};
@@ -42,7 +42,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let mut n_mixed = 0;
     for layer in evidence.layers {
         // Rows of mixed heads sum to what the mixing weights of a head sum to.
-        if layer_audit(layer).is_some_and(|audit| audit.recorded.is_mixed) {
+        if layer.audit().is_some_and(|audit| audit.recorded.is_mixed) {
             n_mixed += 1;
             continue;
         }
@@ -143,7 +143,7 @@ impl Said {
             is_undecided: false,
         };
         if let Some(p) = audit.and_then(|audit| audit.dropout) {
-            let recorded = layer_audit(layer).map(|audit| &audit.recorded);
+            let recorded = layer.audit().map(|audit| &audit.recorded);
             let is_evaluation = recorded.is_some_and(|call| call.is_training == Some(false));
             let evidence = format!(
                 "cells are 0 or the softmax divided by {:.3}: dropout with p = {p:.3} was on",
@@ -189,7 +189,7 @@ impl Said {
 
 /// Reports dropout that was recorded but is not visible in the numbers, because it happened inside a kernel.
 fn recorded_dropout(layer: &LayerReport) -> Option<Finding> {
-    let call = &layer_audit(layer)?.recorded;
+    let call = &layer.audit()?.recorded;
     let p = call.dropout_p.filter(|p| *p > 0.0);
     let (severity, evidence, advice) = match (p, call.is_training) {
         (Some(p), Some(false)) => (

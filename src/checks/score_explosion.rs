@@ -20,7 +20,7 @@
 
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds, weight};
+use super::{Check, Needs, Thresholds, collapse, weight};
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
@@ -58,11 +58,20 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             advice: advice.to_owned(),
         };
         if largest > most {
+            let times = collapse::times_inv_sqrt_d(&layer.spec);
+            let is_by_scale = times >= collapse::UNSCALED && largest / times <= most;
+            let (with_usual, advice) = if is_by_scale {
+                let with_usual = format!("; it would be {:.1} with 1/√d", largest / times);
+                (with_usual, collapse::Cause::Scale.advice())
+            } else {
+                let advice = "clip W_Q and W_K of this head (QK-Clip), add QK-norm, or lower the learning rate";
+                (String::new(), advice)
+            };
             let mut found = finding(
                 largest,
                 most,
-                format!("max |score| is {largest:.1}{capped}"),
-                "clip W_Q and W_K of this head (QK-Clip), add QK-norm, or lower the learning rate",
+                format!("max |score| is {largest:.1}{capped}{with_usual}"),
+                advice,
             );
             let n_past = weight::n_past_learning(evidence, layer, thresholds);
             let of_layer = (n_past, layer.heads.len());

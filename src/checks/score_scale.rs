@@ -29,7 +29,7 @@ use std::fmt;
 use attnscope_compute::attention::ScoreScale;
 use attnscope_spec::Place;
 
-use super::evidence::{Evidence, Subject, layer_audit};
+use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::LayerReport;
@@ -49,9 +49,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         );
     }
     let near = thresholds.score_scale.difference;
-    let is = |value: f64, expected: f64| (value / expected - 1.0).abs() <= near;
     let layers = evidence.layers.iter().filter_map(|layer| {
-        let scale = layer_audit(layer)?.score_scale?;
+        let scale = layer.audit()?.score_scale?;
         Some((&**layer, scale))
     });
     let layers: Vec<(&LayerReport, ScoreScale)> = layers.collect();
@@ -62,16 +61,15 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let (mut distinct, mut n_free): (Vec<(ScoreScale, Vec<&LayerReport>)>, usize) = (Vec::new(), 0);
     for (layer, scale) in &layers {
-        if is(scale.factor, usual(scale)) {
+        if scale.is(scale.usual(), near) {
             continue;
         }
-        let norms = scale.norms;
-        if norms.is_some_and(|norms| norms.is_even || norms.is_scaled && is(scale.factor, 1.0)) {
+        if scale.is_theirs(near) {
             n_free += 1;
             continue;
         }
         let alike = |(other, _): &&mut (ScoreScale, _)| {
-            is(scale.factor, other.factor) && scale.d_head == other.d_head
+            scale.is(other.factor, near) && scale.d_head == other.d_head
         };
         match distinct.iter_mut().find(alike) {
             Some((_, others)) => others.push(layer),
@@ -87,10 +85,6 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         .iter()
         .map(|(scale, of)| finding(scale, of, layers.len(), near));
     Verdict::of(findings.collect(), "scores are q·k/√d_head")
-}
-
-fn usual(scale: &ScoreScale) -> f64 {
-    (scale.d_head as f64).sqrt().recip()
 }
 
 /// The mistakes that a factor may come from.
@@ -116,8 +110,9 @@ impl Named {
             (Self::Multiplied, d_head.sqrt()),
             (Self::RootTwice, d_head.powf(-0.25)),
         ];
-        let is = |expected: f64| (scale.factor / expected - 1.0).abs() <= near;
-        let found = known.into_iter().find(|(_, expected)| is(*expected));
+        let found = known
+            .into_iter()
+            .find(|(_, expected)| scale.is(*expected, near));
         found.map_or(Self::Other, |(named, _)| named)
     }
 }
@@ -137,7 +132,7 @@ impl fmt::Display for Named {
 }
 
 fn finding(scale: &ScoreScale, layers: &[&LayerReport], n_layers: usize, near: f64) -> Finding {
-    let usual = usual(scale);
+    let usual = scale.usual();
     let named = Named::of(scale, near).to_string();
     let named = if named.is_empty() {
         named

@@ -18,7 +18,7 @@
 //! ## Example
 //! Mistral declared with a window of 4096 that attends 4097 keys back.
 
-use super::evidence::{Evidence, Subject, layer_audit};
+use super::evidence::{Evidence, Subject};
 use super::mask_mass::{Kind, forbidden};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
@@ -72,7 +72,7 @@ fn too_short(layer: &crate::stats::LayerReport) -> Option<Finding> {
         .iter()
         .filter_map(|head| Some(head.audit.as_ref()?.reach));
     let farthest = reaches.max()?;
-    let shape = layer_audit(layer).and_then(|audit| audit.shape.as_ref());
+    let shape = layer.audit().and_then(|audit| audit.shape.as_ref());
     let is_one_less = shape.is_some_and(|shape| shape.is_tight && shape.window == Some(width - 1));
     (n > width && farthest + 1 < width).then(|| Finding {
         check: CHECK.id,

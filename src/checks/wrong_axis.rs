@@ -31,7 +31,7 @@
 use attnscope_compute::attention::{Normaliser, SoftmaxAxis};
 use attnscope_spec::Place;
 
-use super::evidence::{Evidence, layer_audit, worst_row};
+use super::evidence::{Evidence, worst_row};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::stats::{HeadReport, LayerReport};
@@ -74,7 +74,7 @@ fn of_one_row(n_tokens: usize) -> Finding {
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let mut findings = Vec::new();
     for layer in evidence.layers {
-        let across_batch = layer_audit(layer).and_then(|audit| audit.across_batch);
+        let across_batch = layer.audit().and_then(|audit| audit.across_batch);
         if let Some((1, n_tokens)) = across_batch {
             // Every attention of the trace is like this one.
             return Verdict::of(vec![of_one_row(n_tokens)], "");
@@ -177,7 +177,7 @@ pub(super) fn explains(
     if layer.heads.len() > 1 && of_heads.is_some_and(|deviation| deviation <= near) {
         return Some(Axis::Heads);
     }
-    let of_layer = layer_audit(layer);
+    let of_layer = layer.audit();
     let of_batch = of_layer.and_then(|audit| audit.batch_axis_deviation);
     if of_batch.is_some_and(|deviation| deviation <= near) {
         return Some(Axis::Batch);

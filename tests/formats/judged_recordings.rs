@@ -1,6 +1,6 @@
 //! Generated traces and changed probes: what recorders write beside the pattern, and what the checks make of it.
 
-use attnscope_checks::{Finding, Severity, Status};
+use attnscope_checks::{Severity, Status};
 use attnscope_run::Declared;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Stored, attnscope, put_together, take_apart, text};
@@ -10,14 +10,19 @@ use testing::made_traces::{
 };
 use testing::trace_files::Written;
 
-const N: usize = 24;
+pub(super) const N: usize = 24;
 
-fn causal(query_idx: usize, key_idx: usize) -> bool {
+pub(super) fn causal(query_idx: usize, key_idx: usize) -> bool {
     key_idx <= query_idx
 }
 
 /// Heads of random scores under a causal mask: patterns and scores.
-fn causal_heads(seed: u64, n_heads: usize, n: usize, spread: f64) -> (Vec<Rows>, Vec<Rows>) {
+pub(super) fn causal_heads(
+    seed: u64,
+    n_heads: usize,
+    n: usize,
+    spread: f64,
+) -> (Vec<Rows>, Vec<Rows>) {
     let mut random = Random::new(seed);
     let scores: Vec<Rows> = (0..n_heads).map(|_| random.rows(n, n, spread)).collect();
     let patterns = scores
@@ -104,178 +109,6 @@ fn an_attention_mask_is_used_in_layers_of_its_length() {
     );
 }
 
-/// Positions × components of a head, as [head, position, d_head].
-fn vectors(random: &mut Random, n_heads: usize, d_head: usize, size: f64) -> Vec<Rows> {
-    (0..n_heads).map(|_| random.rows(N, d_head, size)).collect()
-}
-
-fn unit(heads: &[Rows]) -> Vec<Rows> {
-    let of_row = |row: &Vec<f64>| {
-        let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
-        row.iter().map(|x| x / norm).collect()
-    };
-    heads
-        .iter()
-        .map(|rows| rows.iter().map(of_row).collect())
-        .collect()
-}
-
-/// A causal layer of four heads whose scores are `of(q·k, head, cell)`.
-fn scaled(
-    trace: Trace,
-    layer_idx: usize,
-    [q, k]: [&[Rows]; 2],
-    of: &dyn Fn(f64, usize, usize) -> f64,
-) -> Trace {
-    let n_heads = q.len();
-    let scores: Vec<Rows> = (0..n_heads)
-        .map(|head_idx| {
-            let row = |i: usize| {
-                let cell = |j: usize| {
-                    let pairs = q[head_idx][i]
-                        .iter()
-                        .zip(&k[head_idx * k.len() / n_heads][j]);
-                    of(pairs.map(|(q, k)| q * k).sum(), head_idx, i * N + j)
-                };
-                (0..N).map(cell).collect()
-            };
-            (0..N).map(row).collect()
-        })
-        .collect();
-    let patterns: Vec<Rows> = scores
-        .iter()
-        .map(|rows| normalised(rows, &causal, &softmax))
-        .collect();
-    let hidden: Vec<Rows> = scores
-        .iter()
-        .map(|rows| filled(rows, &causal, f64::NEG_INFINITY))
-        .collect();
-    let name = |what: &str| format!("blocks.{layer_idx}.attn.{what}");
-    trace
-        .layer(layer_idx, &patterns, Some(&hidden))
-        .array(&name("rot_q"), testing::made_traces::stored(q))
-        .array(&name("rot_k"), testing::made_traces::stored(k))
-}
-
-fn one<'a>(said: &'a Said, check: &str) -> &'a Finding {
-    let findings = &said.of(check).findings;
-    assert_eq!(findings.len(), 1, "{check}: {findings:#?}");
-    &findings[0]
-}
-
-#[test]
-fn a_scale_other_than_the_root_of_the_heads_width_is_information_and_named() {
-    let (n_heads, d_head) = (3usize, 16);
-    let mut random = Random::new(17);
-    let q = vectors(&mut random, n_heads, d_head, 0.7);
-    let k = vectors(&mut random, n_heads, d_head, 0.7);
-    let of = |factor: f64| {
-        let trace = scaled(Trace::default(), 0, [&q, &k], &|s, _, _| factor * s);
-        scaled(trace, 1, [&q, &k], &|s, _, _| factor * s).said()
-    };
-    let right = of(0.25);
-    assert_eq!(right.status("score-scale"), Status::Passed);
-    assert_eq!(of(0.2475).status("score-scale"), Status::Passed);
-    for (factor, words) in [
-        (1.0, "no scale follows the product"),
-        (1.0 / 16.0, "1/d_head, without the root"),
-        (1.0 / 48f64.sqrt(), "1/√d_model"),
-        (1.0 / 3f64.sqrt(), "1/√n_heads"),
-        (4.0, "multiplied instead of divided"),
-        (0.5, "the root was taken twice"),
-        (0.3, "0.3000 times q·k, 1/√d_head is 0.2500 (d_head 16)"),
-    ] {
-        let said = of(factor);
-        let finding = one(&said, "score-scale");
-        assert_eq!(finding.severity, Severity::Info);
-        assert!((finding.value / factor - 1.0).abs() < 1e-4, "{finding:?}");
-        assert!(finding.evidence.contains(words), "{}", finding.evidence);
-        assert!(
-            finding.evidence.starts_with("all 2 layers"),
-            "{}",
-            finding.evidence
-        );
-        assert!(finding.advice.contains("scale=inv_sqrt_d"));
-    }
-    // The width of the residual where it is recorded, and one finding for each factor with its layers.
-    let trace = scaled(Trace::default(), 0, [&q, &k], &|s, _, _| s * 0.1);
-    let trace = scaled(trace, 1, [&q, &k], &|s, _, _| s * 0.25);
-    let trace = scaled(trace, 2, [&q, &k], &|s, _, _| s * 0.1).array(
-        "blocks.0.resid_post",
-        Stored::f32(&[N, 100], &vec![0.5; N * 100]),
-    );
-    let said = trace.said();
-    let finding = one(&said, "score-scale");
-    assert!(
-        finding.evidence.starts_with("L0, L2: "),
-        "{}",
-        finding.evidence
-    );
-    assert!(
-        finding.evidence.contains("1/√d_model"),
-        "{}",
-        finding.evidence
-    );
-}
-
-#[test]
-fn a_scale_that_is_free_or_not_one_factor_is_not_told() {
-    let (n_heads, d_head) = (4, 16);
-    let mut random = Random::new(19);
-    let q = vectors(&mut random, n_heads, d_head, 1.0);
-    let k = vectors(&mut random, 2, d_head, 1.0);
-    let status = |trace: Trace| {
-        let said = trace.said();
-        let verdict = said.of("score-scale");
-        (verdict.status, verdict.why.clone())
-    };
-    let layer = |q: &[Rows], k: &[Rows], of: &dyn Fn(f64, usize, usize) -> f64| {
-        status(scaled(Trace::default(), 0, [q, k], of))
-    };
-    let bias = layer(&q, &k, &|s, _, at| 0.3 * s + (at % 7) as f64);
-    assert_eq!(bias.0, Status::NotApplicable, "{bias:?}");
-    let cap = layer(&q, &k, &|s, _, _| 5.0 * (s / 5.0).tanh());
-    assert_eq!(cap.0, Status::NotApplicable, "{cap:?}");
-    let temperatures = layer(&q, &k, &|s, head_idx, _| (1.0 + head_idx as f64) * s);
-    assert_eq!(temperatures.0, Status::NotApplicable, "{temperatures:?}");
-    // Queries and keys of one length each.
-    let (even_q, even_k) = (unit(&q), unit(&k));
-    let cosine = layer(&even_q, &even_k, &|s, _, _| 10.0 * s);
-    assert_eq!(cosine.0, Status::Passed);
-    assert!(cosine.1.contains("normalised"), "{cosine:?}");
-    // Queries that were scaled before the product.
-    let before = vectors(&mut random, n_heads, d_head, 0.25);
-    let before = layer(&before, &k, &|s, _, _| s);
-    assert_eq!(before.0, Status::Passed);
-    // Neither queries nor keys, nor what the call stated.
-    let (pattern, scores) = causal_heads(23, 2, N, 1.0);
-    let bare = || Trace::default().layer(0, &pattern, Some(&scores));
-    assert_eq!(status(bare()).0, Status::NotApplicable);
-    let calls = |call: Value| {
-        let calls = json!([call]).to_string();
-        bare().says("calls", &calls).said()
-    };
-    let called = calls(json!({"name": "blocks.0.attn", "scale": 0.125, "d_head": 16}));
-    assert!(
-        one(&called, "score-scale")
-            .evidence
-            .contains("0.1250 times q·k")
-    );
-    let called = calls(json!({"name": "blocks.0.attn", "scale": 0.25, "d_head": 16}));
-    assert_eq!(called.status("score-scale"), Status::Passed);
-    let called = calls(json!({"name": "blocks.0.attn", "scale": 0.125}));
-    assert_eq!(called.status("score-scale"), Status::NotApplicable);
-    // A bias comes between, and the call stated the scale.
-    let calls = json!([{"name": "blocks.0.attn", "scale": 0.125}]).to_string();
-    let trace = Trace::default().says("calls", &calls);
-    let biased = scaled(trace, 0, [&q, &k], &|s, _, at| 0.125 * s + (at % 7) as f64).said();
-    assert!(
-        one(&biased, "score-scale")
-            .evidence
-            .contains("0.1250 times q·k")
-    );
-}
-
 #[test]
 fn one_row_of_tokens_that_attends_along_the_batch_is_a_wrong_axis() {
     let calls = |shape: [usize; 4]| {
@@ -291,7 +124,7 @@ fn one_row_of_tokens_that_attends_along_the_batch_is_a_wrong_axis() {
             .says("calls", &calls(shape))
     };
     let said = of("1,24", [24, 4, 1, 1]).said();
-    let finding = one(&said, "wrong-axis");
+    let finding = said.one("wrong-axis");
     assert_eq!(finding.severity, Severity::Error);
     assert!(
         finding
@@ -359,7 +192,7 @@ fn a_probe_of_a_model_that_gives_nan_names_the_module_and_decides_nothing_else()
             .expect("an object")
             .remove("attnscope.mixer");
     });
-    let finding = one(&said, "nan-or-inf");
+    let finding = said.one("nan-or-inf");
     assert_eq!(finding.severity, Severity::Error);
     assert!(
         finding
@@ -389,7 +222,7 @@ fn a_probe_of_a_model_that_gives_nan_names_the_module_and_decides_nothing_else()
         let first = json!(modules(metadata)[..1]).to_string();
         metadata["attnscope.nonfinite"] = json!(first);
     });
-    assert_eq!(one(&said, "nan-or-inf").severity, Severity::Info);
+    assert_eq!(said.one("nan-or-inf").severity, Severity::Info);
     assert_eq!(said.status("future-leak"), Status::Passed);
     assert_eq!(
         probe(HEALTHY, &|_| {}).status("nan-or-inf"),
@@ -409,7 +242,7 @@ fn an_output_that_hears_no_earlier_token_is_an_error_that_names_the_first_module
     let said = probe(HEALTHY, &|metadata| {
         metadata["attnscope.deaf"] = json!("true")
     });
-    let finding = one(&said, "context-blind");
+    let finding = said.one("context-blind");
     assert_eq!(finding.severity, Severity::Error);
     let expected = format!(
         "the output does not depend on earlier tokens although {first} does: what layers give is thrown away"
@@ -429,7 +262,7 @@ fn an_output_that_hears_no_earlier_token_is_an_error_that_names_the_first_module
             .says("labels.skipped", labels)
             .says("deaf", "true");
         let said = trace.said();
-        let finding = one(&said, "context-blind");
+        let finding = said.one("context-blind");
         assert!(
             finding.evidence.contains("although h.0.attn does"),
             "{}",
@@ -477,7 +310,7 @@ fn heads_that_a_reshape_mixed_with_positions_are_an_error_that_says_how_to_move_
         Status::NotApplicable
     );
     let merged = said([right, r#"{"rot_q":true,"z":false}"#]);
-    let finding = one(&merged, "head-reshape");
+    let finding = merged.one("head-reshape");
     assert_eq!((finding.severity, finding.value), (Severity::Error, 1.0));
     assert_eq!(finding.place.layer_idx, Some(1));
     assert!(
@@ -490,7 +323,7 @@ fn heads_that_a_reshape_mixed_with_positions_are_an_error_that_says_how_to_move_
         "merge heads with transpose(1, 2).reshape(B, T, H * D)"
     );
     let split = said([r#"{"rot_q":false,"rot_k":false,"v":false,"z":true}"#; 2]);
-    let finding = one(&split, "head-reshape");
+    let finding = split.one("head-reshape");
     assert_eq!((finding.value, finding.place.layer_idx), (6.0, None));
     assert!(
         finding.evidence.starts_with("all 2 layers: "),

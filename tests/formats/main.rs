@@ -23,6 +23,7 @@ mod hostile_tokenizers;
 mod judged_files;
 mod judged_masks;
 mod judged_recordings;
+mod judged_scales;
 mod judged_traces;
 mod kinds;
 mod library_layouts;

@@ -1,6 +1,6 @@
 //! Results for one layer: statistics per head and for the layer, and details for panels and checks.
 
-use attnscope_compute::attention::{AttentionSpec, Audit, HeadSummary};
+use attnscope_compute::attention::{AttentionSpec, Audit, HeadSummary, LayerAudit};
 use attnscope_compute::kernels::residual::Peak;
 use attnscope_spec::{Place, Stack};
 
@@ -48,5 +48,10 @@ impl LayerReport {
     /// The place of the layer.
     pub fn place(&self) -> Place {
         Place::layer(self.stack, self.layer_idx)
+    }
+
+    /// What a recording tells of the whole layer; `None` for a layer that attnscope ran itself.
+    pub fn audit(&self) -> Option<&LayerAudit> {
+        self.heads.first()?.audit.as_ref()?.of_layer.as_deref()
     }
 }

@@ -12,6 +12,8 @@ pub struct ScoreScale {
     pub d_model: usize,
     /// Root mean squares of the lengths of queries and of keys, if they were recorded.
     pub norms: Option<Norms>,
+    /// Whether it was fitted to the scores, so that nothing else is in them. It was stated by the call otherwise.
+    pub is_fitted: bool,
 }
 
 /// Lengths of queries and keys.
@@ -105,7 +107,10 @@ impl ScoreScale {
         let factor = all.factor();
         let is_one = |own: &f64| (own - factor).abs() <= ONE_FACTOR * factor.abs();
         let is_alike = factors.iter().all(is_one);
-        is_alike.then(|| Self::stated(factor, heads, visibility, d_head, d_model))
+        is_alike.then(|| Self {
+            is_fitted: true,
+            ..Self::stated(factor, heads, visibility, d_head, d_model)
+        })
     }
 
     /// A factor that is known otherwise.
@@ -122,7 +127,31 @@ impl ScoreScale {
             n_heads: heads.len(),
             d_model: d_model.unwrap_or(heads.len() * d_head),
             norms: norms(heads, visibility, d_head),
+            is_fitted: false,
         }
+    }
+
+    /// 1/√d_head.
+    pub fn usual(&self) -> f64 {
+        (self.d_head as f64).sqrt().recip()
+    }
+
+    /// Whether the factor is this one, up to a share of it.
+    pub fn is(&self, factor: f64, near: f64) -> bool {
+        (self.factor / factor - 1.0).abs() <= near
+    }
+
+    /// Whether queries and keys carry their scale themselves: normalised ones go with any factor, and those that were scaled before
+    /// the product have none left.
+    pub fn is_theirs(&self, near: f64) -> bool {
+        let norms = self.norms;
+        norms.is_some_and(|norms| norms.is_even || norms.is_scaled && self.is(1.0, near))
+    }
+
+    /// The factor where it is neither the usual one nor made up for by queries and keys.
+    pub fn unusual(&self) -> Option<f64> {
+        let is_unusual = !self.is(self.usual(), ONE_FACTOR) && !self.is_theirs(ONE_FACTOR);
+        is_unusual.then_some(self.factor)
     }
 }
 

@@ -7,8 +7,8 @@ use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_checks::stats::{HeadReport, LayerEvidence, LayerReport, Values};
 use attnscope_compute::attention::{
-    AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, ScaledHead, ScoreScale,
-    Vectors, Visibility,
+    AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, Scale, ScaledHead,
+    ScoreScale, Vectors, Visibility,
 };
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::residual::shape_of;
@@ -335,6 +335,18 @@ impl CapturedAttention<'_> {
         let row_tolerance = self.row_tolerance.max(by_values);
         let is_tokens = is_square && self.tokens.len() == n_keys && at.stack != Stack::Decoder;
         let repeats = is_tokens.then(|| Repeats::of_real(self.tokens, visibility.real_keys()));
+        let scale = match (&scores, self.seen) {
+            (Some(scores), Some(_)) => {
+                let v = self.part(Hook::V)?;
+                let vectors = [q.as_ref(), k.as_ref(), v.as_ref()];
+                self.score_scale(&spec, &visibility, scores, vectors, row_tolerance)
+            }
+            _ => None,
+        };
+        // What norms predict, and what a cause is, follows from the factor that the code has.
+        if let Some(factor) = scale.as_ref().and_then(ScoreScale::unusual) {
+            spec.scale = Scale::Factor(factor as f32);
+        }
         let context = Context {
             spec: &spec,
             visibility: &visibility,
@@ -378,14 +390,7 @@ impl CapturedAttention<'_> {
             first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
             first.of_layer = self.seen.cloned().map(Box::new);
             if let Some(of_layer) = &mut first.of_layer {
-                let v = self.part(Hook::V)?;
-                let vectors = [q.as_ref(), k.as_ref(), v.as_ref()];
-                of_layer.score_scale = match &scores {
-                    Some(scores) => {
-                        self.score_scale(&spec, &visibility, scores, vectors, row_tolerance)
-                    }
-                    None => None,
-                };
+                of_layer.score_scale = scale;
             }
         }
         let place = Place::layer(at.stack, at.layer_idx);
@@ -443,6 +448,7 @@ impl CapturedAttention<'_> {
             n_heads,
             d_model: d_model.unwrap_or(n_heads * d_head),
             norms: None,
+            is_fitted: false,
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod calls;
+mod cosines;
 mod declared;
 mod dialects;
 mod head;

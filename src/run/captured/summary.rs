@@ -6,6 +6,8 @@ use attnscope_compute::attention::{
 };
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
 
+use super::cosines::mean_cosines;
+
 /// One head's arrays.
 pub(super) struct HeadArrays<'a> {
     /// [query, key]
@@ -78,6 +80,10 @@ impl Context<'_> {
             }
             _ => None,
         };
+        let cosines = match (head.scores, head.q, head.k) {
+            (Some(_), Some(q), Some(k)) => Some(mean_cosines(self.visibility, q, k, d_head)),
+            _ => None,
+        };
         let mut products = products;
         let mut ours = vec![0.0; n_keys];
         let mut tally = Tally::new(self.visibility, self.repeats);
@@ -100,6 +106,9 @@ impl Context<'_> {
             if head.pattern.is_some() {
                 summarise_pattern(self.visibility, query_idx, row, &mut summary);
                 summary.is_nonfinite |= row.iter().any(|p| !p.is_finite());
+            }
+            if let Some(cosines) = &cosines {
+                summary.cosine = cosines[query_idx];
             }
             if head.k.is_none() {
                 (summary.cosine, summary.k_norm_sq_sum, summary.q_norm) =

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use attnscope_checks::stats::HeadReport;
+use attnscope_checks::stats::{HeadReport, LayerReport};
 use attnscope_run::{HeadDetail, HeadMap, Pyramid};
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
@@ -190,12 +190,21 @@ fn figures(
     }
     let k_norm = head.summary.k_norms.get(key).copied().unwrap_or(f32::NAN);
     let spec = app.attention();
-    // With softcap or bias, q·k cannot be recovered from the score.
+    // With softcap or bias, q·k cannot be recovered from the score, nor where nothing tells a recording's factor.
     let is_plain = spec
         .is_some_and(|s| s.softcap.is_none() && s.bias == attnscope_compute::attention::Bias::None);
+    let factor = match app.layer().and_then(LayerReport::audit) {
+        Some(of_layer) => {
+            let fitted = of_layer.score_scale.filter(|scale| scale.is_fitted);
+            fitted.map(|scale| scale.factor as f32)
+        }
+        None => spec.map(|spec| spec.scale.factor(spec.d_head)),
+    };
+    let factor = factor.filter(|_| is_plain);
     // The scale is that of the run on screen only.
-    if is_shown && is_plain && app.knows_width() && !masked && pooling == 1 {
-        let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
+    let is_known = is_shown && app.knows_width() && !masked && pooling == 1;
+    if let Some(factor) = factor.filter(|_| is_known) {
+        let product = score / factor;
         entry("q·k", figure(f64::from(product), 0));
         if !is_global {
             let cosine = f64::from(product / (row.q_norm * k_norm));
