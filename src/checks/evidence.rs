@@ -25,6 +25,16 @@ pub enum Subject {
     Probe,
 }
 
+/// A layer with weights that ran as a statement of its own, so that nothing takes what it gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Discarded {
+    /// Its path in the model, and its class.
+    pub module: String,
+    pub class: String,
+    /// File and line of the call.
+    pub place: String,
+}
+
 /// All evidence that a check may use.
 #[derive(Debug, Clone)]
 pub struct Evidence<'a> {
@@ -39,6 +49,8 @@ pub struct Evidence<'a> {
     pub is_in_weights: bool,
     /// Why the model does not look trained, if the code that recorded it found so.
     pub untrained: Option<&'a str>,
+    /// Layers with weights whose results the code throws away; `None` where no code was watched.
+    pub discarded: Option<&'a [Discarded]>,
     /// The dtype and the largest |value| of the residual, for checkpoints stored in a dtype of narrow range (f16).
     pub narrow_dtype: Option<(&'static str, f64)>,
     /// Names what a trace or probe does not contain. On a probe, it is the reason why checks of layers do not apply.
@@ -117,6 +129,7 @@ impl<'a> Evidence<'a> {
             first_nonfinite: None,
             is_in_weights: false,
             untrained: None,
+            discarded: None,
             narrow_dtype: None,
             lacks: None,
             probes,

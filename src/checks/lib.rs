@@ -80,9 +80,10 @@ mod zero_weights;
 
 pub use attnscope_spec::Place;
 pub use evidence::{
-    Baseline, BaselineValues, Boundary, ContextProbe, Delimiters, Evidence, FutureProbe, Influence,
-    InvarianceProbe, LabelsProbe, Movement, NonfiniteModule, OrderProbe, Probed, Probes, Reordered,
-    SILENCE, SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe, Worst,
+    Baseline, BaselineValues, Boundary, ContextProbe, Delimiters, Discarded, Evidence, FutureProbe,
+    Influence, InvarianceProbe, LabelsProbe, Movement, NonfiniteModule, OrderProbe, Probed, Probes,
+    Reordered, SILENCE, SeesLabels, Subject, TestedHypothesis, TrainingHypothesis, TrainingProbe,
+    Worst,
 };
 pub use figure::figure;
 pub use gain::mean_loss;

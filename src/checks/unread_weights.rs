@@ -1,8 +1,9 @@
-//! Weights are stored and never read.
+//! Weights are there, and nothing uses them.
 //!
 //! ## What it does
 //! Names stored tensors that the model, as its configuration describes it, does not use: adapters that were not merged, biases
-//! or norms that the configuration switches off, layers beyond the last one, an unembedding of its own in a tied model.
+//! or norms that the configuration switches off, layers beyond the last one, an unembedding of its own in a tied model. In running
+//! code, names layers that run and whose result is thrown away.
 //!
 //! ## Why it matters
 //! The model runs without them, with other outputs than the trained one, and nothing fails. Either the configuration is not that
@@ -11,7 +12,9 @@
 //! ## How it is measured
 //! Tensors of floating point that no part of the model reads. Left out: buffers (positions, masks, rotary tables), states of
 //! optimisers, heads of tasks (poolers, classifiers), other modalities, quantisation tables; and tensors that change nothing:
-//! copies of a tensor that is read, biases that are 0, gains that are 1.
+//! copies of a tensor that is read, biases that are 0, gains that are 1. In running code: a layer without parts, with weights, that
+//! gives a new tensor, called by an instruction that drops it (`self.norm(x)` where `x = self.norm(x)` is meant). Other weights of
+//! running code that change nothing are not looked for.
 //!
 //! ## False alarms
 //! Parts of a training setup that are saved with a model under names that are not known here.
@@ -24,7 +27,7 @@ use std::collections::BTreeMap;
 use attnscope_spec::Place;
 
 use super::copied_layer::listed;
-use super::evidence::Evidence;
+use super::evidence::{Discarded, Evidence};
 use super::verdict::{Finding, Severity, Verdict};
 use super::weights_seen::{UnreadKind, UnreadTensor};
 use super::{Check, Needs, Thresholds};
@@ -38,9 +41,10 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
-    let weights = match evidence.weights() {
-        Ok(weights) => weights,
-        Err(verdict) => return verdict,
+    let weights = match (evidence.weights(), evidence.discarded) {
+        (Ok(weights), _) => weights,
+        (Err(_), Some(discarded)) => return of_code(discarded),
+        (Err(verdict), None) => return verdict,
     };
     let mut by_kind: BTreeMap<UnreadKind, Vec<&UnreadTensor>> = BTreeMap::new();
     for tensor in &weights.unread {
@@ -76,6 +80,34 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     Verdict::of(
         findings,
         "every stored weight is read, or known to be none of the model's",
+    )
+}
+
+/// Layers that code runs for nothing: one finding for each line of it.
+fn of_code(discarded: &[Discarded]) -> Verdict {
+    let mut by_line: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for layer in discarded {
+        let line = (layer.place.as_str(), layer.class.as_str());
+        by_line.entry(line).or_default().push(layer.module.clone());
+    }
+    let finding = |((place, class), modules): ((&str, &str), Vec<String>)| Finding {
+        check: CHECK.id,
+        severity: Severity::Warning,
+        place: Place::MODEL,
+        value: modules.len() as f64,
+        threshold: 0.0,
+        unit: "layers",
+        evidence: format!(
+            "{place} calls a {class} and throws away what it gives: its weights change nothing ({})",
+            listed(&modules)
+        ),
+        advice:
+            "assign the result where it is meant to be used (x = self.norm(x)), or remove the layer"
+                .to_owned(),
+    };
+    Verdict::of(
+        by_line.into_iter().map(finding).collect(),
+        "no call of a layer with weights throws its result away",
     )
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use attnscope_checkpoint::captured::Captured;
+use attnscope_checks::Discarded;
 use attnscope_compute::attention::RecordedCall;
 use serde_json::Value;
 
@@ -110,4 +111,19 @@ fn sizes(value: &Value) -> Vec<usize> {
         .filter_map(Value::as_u64)
         .map(|n| n as usize)
         .collect()
+}
+
+/// Layers whose results the code throws away; `None` where nothing was noted of them. Entries of an unexpected form are ignored.
+pub(super) fn discarded(captured: &Captured) -> Option<Vec<Discarded>> {
+    let text = captured.metadata.get("attnscope.discarded")?;
+    let layers: Vec<BTreeMap<String, String>> = serde_json::from_str(text).ok()?;
+    let layer = |of: &BTreeMap<String, String>| {
+        let said = |key: &str| of.get(key).cloned();
+        Some(Discarded {
+            module: said("module")?,
+            class: said("class")?,
+            place: said("where")?,
+        })
+    };
+    Some(layers.iter().filter_map(layer).collect())
 }

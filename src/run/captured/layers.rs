@@ -20,6 +20,7 @@ use super::arrays::{
     F32_TOLERANCE, Parts, coarsest_dtype, first_nonfinite, head_axis_deviation, heads_of,
     hide_masked, tolerance_of,
 };
+use super::calls::discarded;
 use super::declared::{Declared, Stated, token_ids};
 use super::dialects::{about, is_judged};
 use super::heads::Heads;
@@ -66,6 +67,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             .find_map(|key| captured.metadata.get(*key).cloned()),
         first_nonfinite: None,
         untrained: captured.metadata.get("attnscope.untrained").cloned(),
+        discarded: discarded(captured),
         row_tolerance: row_tolerance(captured, &all),
         lacks: lacks(&all),
     };

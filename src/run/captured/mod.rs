@@ -40,7 +40,7 @@ pub(super) use probe::read as read_probes;
 use self::layers::layer_reports;
 use attnscope_checkpoint::captured::{Captured, holds};
 use attnscope_checks::stats::LayerReport;
-use attnscope_checks::{Check, Evidence, Probes, Subject, Thresholds, Verdict};
+use attnscope_checks::{Check, Discarded, Evidence, Probes, Subject, Thresholds, Verdict};
 use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
 use attnscope_spec::{Place, Stack};
@@ -61,6 +61,8 @@ pub struct Trace {
     pub first_nonfinite: Option<(Place, String)>,
     /// Why the model does not look trained, if the capturing code found so.
     pub untrained: Option<String>,
+    /// Layers whose results the code throws away; `None` where no code was watched.
+    pub discarded: Option<Vec<Discarded>>,
     pub row_tolerance: f64,
     /// Missing arrays, in words.
     pub lacks: Option<String>,
@@ -153,6 +155,7 @@ pub(super) fn judge_probed(
     let evidence = Evidence {
         first_nonfinite: trace.first_nonfinite.clone(),
         untrained: trace.untrained.as_deref(),
+        discarded: trace.discarded.as_deref(),
         lacks: trace.lacks.clone(),
         ..Evidence::of_layers(Subject::Trace, layers, probes, trace.row_tolerance)
     };

@@ -19,6 +19,7 @@ from .axes import (
     _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_position_first, _is_relu, _labels, _moved_axes, _operands,
     _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
 )
+from .discarding import _Discards
 from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
 from .naming import _names
 from .pooling import _Pooling, _stacked
@@ -31,7 +32,7 @@ from .values import _Values
 from .words import ATTENTION, COMPARISONS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
-class capture(_Values, _Pooling, _Reshapes):
+class capture(_Values, _Pooling, _Reshapes, _Discards):
     """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
 
     tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
@@ -70,6 +71,7 @@ class capture(_Values, _Pooling, _Reshapes):
         self.around = {}  # {path: (what went into a numbered module, what came out)}, each [position, d_model]
         self.logits = None  # [position, token]
         self.begin_reshapes()
+        self.begin_discards()
         self.draws = _Draws(self.model)
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
@@ -172,8 +174,10 @@ class capture(_Values, _Pooling, _Reshapes):
         path = self.stack[-1].path if self.stack and self.stack[-1].module is module else None
         while self.stack and self.stack.pop().module is not module:
             pass
-        if self.keep_values and path is not None and self.recording:
-            self._keep_around(module, path, args, output)
+        if path is not None and self.recording:
+            self.note_discarded(module, path, args, output)
+            if self.keep_values:
+                self._keep_around(module, path, args, output)
         if module is self.model and not self.stack and not self.every_call:
             self.root_calls = max(self.root_calls, 1) + 1  # the first call is over: nothing after it is recorded
 
@@ -766,6 +770,7 @@ class capture(_Values, _Pooling, _Reshapes):
             "attnscope.skipped": json.dumps([{k: v for k, v in s.items() if k != "tell"} for s in self.skipped.values()])
             if self.skipped else None,
             "attnscope.changed": json.dumps(self.changed) if self.changed else None,
+            "attnscope.discarded": json.dumps(list(self.discarded.values())),
             "attnscope.softmax_axis": axes.pop() if len(axes) == 1 else None,
             "attnscope.dropout_p": repr(dropped) if dropped else None,
             "attnscope.training": _said({str(call["training"]).lower() for call in calls}),

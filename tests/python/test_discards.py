@@ -1,0 +1,131 @@
+"""discarded: layers with weights that run as statements of their own, so that nothing takes what they give."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import support  # noqa: F401  (skips these tests where torch is not installed)
+import torch
+from places import needs_program, program
+from safetensors import safe_open
+from torch import nn
+
+from attnscope import capture
+
+D_MODEL = 8
+
+
+class InPlace(nn.Module):
+    """A layer that changes what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((D_MODEL,), 1.1))
+
+    def forward(self, x):
+        return x.mul_(self.gain)
+
+
+class Keeper(nn.Linear):
+    """A layer that is called for what it keeps."""
+
+    def forward(self, x):
+        self.kept = super().forward(x)
+        return self.kept
+
+
+class Block(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.q, self.k, self.v, self.out = (nn.Linear(D_MODEL, D_MODEL) for _ in range(4))
+        self.norm, self.drop, self.in_place, self.keeper = nn.LayerNorm(D_MODEL), nn.Dropout(0.1), InPlace(), Keeper(D_MODEL, D_MODEL)
+        self.part = nn.Sequential(nn.Linear(D_MODEL, D_MODEL), nn.ReLU())
+
+    def forward(self, x):
+        scores = (self.q(x) @ self.k(x).transpose(-2, -1) / D_MODEL**0.5).softmax(-1)
+        x = x + self.out(scores @ self.v(x))
+        if self.kind == "statement":
+            self.norm(x)
+        elif self.kind == "last":
+            x = x + 1
+            self.norm(input=x)
+        elif self.kind == "assigned":
+            x = self.norm(x)
+        elif self.kind == "nameless":
+            _ = self.norm(x)
+        elif self.kind == "argument":
+            x = torch.add(self.norm(x), 1)
+        elif self.kind == "others":  # nothing of this is a layer whose weights do nothing
+            self.drop(x)
+            self.in_place(x)
+            self.keeper(x)
+            self.part(x)
+            x = x + self.keeper.kept
+        return x
+
+
+class Model(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(20, D_MODEL)
+        self.blocks = nn.ModuleList([Block(kind) for _ in range(2)])
+
+    def forward(self, ids):
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9]])
+
+
+def discarded(kind):
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "trace.safetensors")
+        with torch.no_grad(), capture(model := Model(kind).eval(), path):
+            model(IDS)
+        with safe_open(path, "pt") as file:
+            return json.loads(file.metadata()["attnscope.discarded"])
+
+
+class Discards(unittest.TestCase):
+    def test_a_layer_that_is_a_statement_of_its_own_is_told_with_its_line(self):
+        for kind in ("statement", "last"):
+            with self.subTest(kind):
+                found = discarded(kind)
+                self.assertEqual([one["module"] for one in found], ["blocks.0.norm", "blocks.1.norm"])
+                self.assertEqual({one["class"] for one in found}, {"LayerNorm"})
+                with open(__file__, encoding="utf-8") as source:
+                    lines = source.read().splitlines()
+                for one in found:
+                    name, number = one["where"].split(":")
+                    self.assertEqual(name, os.path.basename(__file__))
+                    self.assertIn("self.norm(", lines[int(number) - 1])
+
+    def test_results_that_something_takes_are_not(self):
+        for kind in ("assigned", "nameless", "argument", "others"):
+            with self.subTest(kind):
+                self.assertEqual(discarded(kind), [])
+
+    @needs_program()
+    def test_check_names_the_line_and_accuses_no_other(self):
+        for kind, severity in (("statement", "warning"), ("assigned", None)):
+            with self.subTest(kind), tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, "trace.safetensors")
+                with torch.no_grad(), capture(model := Model(kind).eval(), path):
+                    model(IDS)
+                said = subprocess.run([program(), "check", path, "--json", "--select", "unread-weights"], capture_output=True, text=True)
+                findings = json.loads(said.stdout)["targets"][0]["findings"]
+                self.assertEqual([one["severity"] for one in findings], [severity] if severity else [], said.stdout)
+                if severity:
+                    self.assertIn("test_discards.py:", findings[0]["evidence"])
+                    self.assertIn("blocks.0.norm, blocks.1.norm", findings[0]["evidence"])
+
+
+if __name__ == "__main__":
+    unittest.main()
