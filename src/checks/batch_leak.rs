@@ -12,7 +12,9 @@
 //! |value|, in the order of the forward pass.
 //!
 //! ## False alarms
-//! Kernels round differently for other batch sizes: movements up to a thousandth of a percent are rounding.
+//! Kernels round differently for other batch sizes: movements up to a thousandth of a percent are rounding. Experts
+//! with a capacity drop tokens by what else is in the batch (GShard, Switch): there it is the design of a training, and still what
+//! makes the same text give other outputs at inference.
 //!
 //! ## Example
 //! A mean over dim 0 of [batch, position, width].
@@ -35,7 +37,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         evidence,
         CHECK.id,
         &evidence.probes.batch,
-        "look at the first module that moves for a mean, norm or softmax over the batch, and for masks of the wrong shape",
+        "look at the first module that moves for a mean, norm or softmax over the batch, for masks of the wrong shape, and for experts with a capacity",
         "rows do not depend on their neighbours",
     )
 }

@@ -15,7 +15,7 @@
 //!
 //! ## False alarms
 //! Rotary frequencies that are scaled by the length of the prompt (dynamic NTK) move beyond the trained length by design:
-//! probe with a prompt within it. Where later tokens themselves are seen, `future-leak` tells it and this check is silent.
+//! probe with a prompt within it. The capacity of experts (GShard, Switch) follows the number of tokens by design. Where later tokens themselves are seen, `future-leak` tells it and this check is silent.
 //!
 //! ## Example
 //! Scores divided by the square root of the number of tokens: every position moves from the first attention on.
@@ -46,8 +46,8 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         evidence,
         CHECK.id,
         &probes.length,
-        "look at the first module that moves for means and norms over positions, scales taken from the number of tokens, and \
-         positions counted from the end",
+        "look at the first module that moves for means and norms over positions, scales taken from the number of tokens, \
+         positions counted from the end, and experts whose capacity follows the number of tokens",
         "positions do not depend on how many follow",
     )
 }

@@ -205,6 +205,19 @@ class Runs(unittest.TestCase):
         self.assertEqual(metadata["attnscope.probe"], "1")
         self.assertLess(tensors["probe.future.moved"].max(), 1e-5)
 
+    def test_a_probe_changes_the_target_of_two_texts_and_not_the_source(self):
+        class Translator(Model):
+            """Adds what is causal of the target to a mean over the whole source, which every position may know."""
+
+            def forward(self, src, tgt):
+                return super().forward(tgt) + self.head(self.tokens(src).mean(1, keepdim=True))
+
+        tensors, _ = read(Subject(Translator()).run(Asked(ids=IDS, probes=True, mask="causal"))[1])
+        self.assertLess(tensors["probe.future.moved"].max(), 1e-5)
+        self.assertGreater(tensors["probe.future.influence"].max(), 1e-3)
+        self.assertLess(tensors["probe.batch.moved"].max(), 1e-4)
+        self.assertLess(tensors["probe.length.moved"].max(), 1e-3)
+
     def test_a_model_that_leaves_out_the_last_token_itself_is_probed_on_the_others(self):
         class Shifts(nn.Module):
             """Takes a text and its labels in one, as training code does."""

@@ -46,6 +46,7 @@ class Inputs:
             self.batch_axis = int(ids.dim() == 2 and (ids.shape[1] == 1 < ids.shape[0] or _is_position_first(ids, named)))
             self.n_rows = ids.shape[self.batch_axis] if ids.dim() == 2 else 1
         self.place_of_values = None  # where the rows of --values stand
+        self.source = None  # [1, position]: the ids that stand at both places where nothing was given
 
     @property
     def rows(self):
@@ -154,7 +155,7 @@ class Inputs:
         rows = torch.as_tensor(ids, device=self.device)
         rows = rows[None] if rows.dim() == 1 else rows
         if self.given is None:
-            return self._plain(rows, target), more
+            return self._plain(rows, target, isinstance(ids, torch.Tensor)), more
         args, kwargs = list(self.args), dict(self.kwargs)
         # a probe changes what is written: the target where there are two
         of_probe = isinstance(ids, torch.Tensor) and len(self.places) > 1
@@ -174,14 +175,18 @@ class Inputs:
         kwargs = {k: self._wide(value, n_rows) if k not in replaced else value for k, value in kwargs.items()}
         return tuple(args), {**kwargs, **more}
 
-    def _plain(self, rows, target):
-        """Ids as the first argument, and again as the target where the call needs one."""
+    def _plain(self, rows, target, of_probe):
+        """Ids as the first argument, and again as the target where the call needs one. A probe changes what is written, so that the
+        source stays what it was."""
         if len(self.required) < 2:
             return (rows,)
         second = self.required[1]
         if not TARGET.search(second) or len(self.required) > 2:
             raise Unusable(f"{self._needs()}: return (model, tokenizer, inputs), where inputs are the arguments of one call")
-        return rows, rows if target is None else torch.as_tensor(target, device=self.device)[None]
+        if not of_probe or self.source is None:
+            self.source = rows[:1]
+        source = self.source.expand(rows.shape[0], -1) if of_probe else rows
+        return source, rows if target is None else torch.as_tensor(target, device=self.device)[None]
 
     def _needs(self):
         return f"{type(self.model).__name__}.forward needs {', '.join(self.required)}"
