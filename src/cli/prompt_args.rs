@@ -39,7 +39,7 @@ pub struct PromptArgs {
         allow_hyphen_values = true
     )]
     tokens: Option<Vec<u32>>,
-    /// CSV or .npy file with one row of numbers per position, in place of tokens; for live models (FILE.py:NAME) that take vectors
+    /// CSV or .npy file with one row of numbers per position, in place of tokens; for live models (FILE.py:NAME) and described models that take vectors
     #[arg(
         long,
         value_name = "FILE",

@@ -1,19 +1,24 @@
 //! A model that `attnscope.toml` describes: `[tensors]` says which tensors hold which part, `[set]` everything else.
 
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader, SetBy};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{ModelSpec, Pooled, Sines};
-use serde_json::Value;
+use attnscope_spec::{DecoderInput, DecoderStart, ModelSpec, Pooled, Sines};
+use serde_json::{Map, Value};
 
 use super::Family;
 use super::layouts::Keys;
-use super::reading::described::{Described, EmbedScale, Positions, Sizes};
+use super::overrides::value_of_stack;
+use super::reading::bart_like::decoder_start;
+use super::reading::described::{Described, ENCODER, EmbedScale, Positions, Sizes};
 use super::reading::{activation_by_name, note_attention};
 
 pub const FAMILY: Family = Family::own("described", "Described", read).with_keys(Keys::Described);
 
 /// The key of the configuration that holds the `[tensors]` tables.
 pub(super) const TENSORS: &str = "tensors";
+
+/// The key of `[tensors.encoder]` with the settings in which the encoder differs from the decoder.
+const SET: &str = "set";
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let described = describe(checkpoint, reader)?;
@@ -23,6 +28,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         note_attention(reader, &attention, Origin::Family);
     }
     spec.family = FAMILY.model_type;
+    if let Some(encoder) = &described.encoder {
+        // Two tables are treated as two vocabularies.
+        spec.decoder_start = Some(DecoderStart {
+            reads_again: DecoderInput::Never,
+            has_own_vocabulary: encoder.tokens != described.tokens,
+            ..decoder_start(reader, None, spec.d_vocab)?
+        });
+    }
     // Names and shapes of home-made weights told these, and the norms are placed by them already.
     if reader.is_stated("n_ctx") {
         let n_ctx = reader.size("n_ctx", "n_ctx")?;
@@ -57,7 +70,81 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
         let problem = "missing, expected [tensors] in attnscope.toml: attnscope guess writes one";
         return Err(Error::config(reader.path(), TENSORS, problem));
     };
-    let values = values.clone();
+    let mut values = values.clone();
+    let refused = |key: &str, problem: String| {
+        let key = format!("{TENSORS}.{key}");
+        Err(Error::config(checkpoint.config.path(), key, problem))
+    };
+    let encoder = match values.remove(ENCODER) {
+        None => None,
+        Some(Value::Object(encoder)) => Some(encoder),
+        Some(other) => return refused(ENCODER, format!("expected a table, found {other}")),
+    };
+    let mut described = stack(checkpoint, reader, &values)?;
+    match (&described.cross, encoder) {
+        (Some(_), Some(encoder)) => {
+            described.encoder = Some(Box::new(encoder_of(checkpoint, encoder)?));
+        }
+        (None, None) => {}
+        (Some(_), None) => {
+            let problem =
+                format!("missing, expected [{TENSORS}.{ENCODER}]: [{TENSORS}.cross] attends to it");
+            return refused(ENCODER, problem);
+        }
+        (None, Some(_)) => {
+            let problem =
+                format!("missing, expected the decoder's attention to [{TENSORS}.{ENCODER}]");
+            return refused("cross", problem);
+        }
+    }
+    Ok(described)
+}
+
+/// Reads `[tensors.encoder]`. Its settings are those of the decoder, except for the mask and for what its own `set` says.
+fn encoder_of(checkpoint: &Checkpoint, mut values: Map<String, Value>) -> Result<Described> {
+    const KEY: &str = "tensors.encoder";
+    let refused = |problem: String| Error::config(checkpoint.config.path(), KEY, problem);
+    let mut config: Config = checkpoint.config.clone();
+    config.fix("mask", false, Origin::Family);
+    let mut own = Vec::new();
+    match values.remove(SET) {
+        None => {}
+        Some(Value::Object(set)) => {
+            for (key, value) in set {
+                let value =
+                    value_of_stack(&key, &value).map_err(|e| refused(format!("set: {e}")))?;
+                config.fix(&key, value, Origin::Set(SetBy::File));
+                own.push(key);
+            }
+        }
+        Some(other) => return Err(refused(format!("set: expected a table, found {other}"))),
+    }
+    if values.contains_key("positions") && !own.iter().any(|key| key == "positions") {
+        config.fix("positions", "learned", Origin::Family);
+    }
+    if values.contains_key("cross") {
+        return Err(refused(
+            "cross: an encoder attends to no other stack".to_owned(),
+        ));
+    }
+    // Its knobs are those of the decoder, or differ from them: which is whose would not be seen in the list.
+    let mut inner = Reader::new(&config);
+    let encoder = stack(checkpoint, &mut inner, &values)?;
+    let unread = inner.fixed_unread();
+    match own.iter().find(|key| unread.contains(&key.as_str())) {
+        Some(key) => Err(refused(format!(
+            "set: a described encoder has no {key} to set"
+        ))),
+        None => Ok(encoder),
+    }
+}
+
+/// Reads one stack: the only one, the decoder or the encoder.
+fn stack(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    values: &Map<String, Value>,
+) -> Result<Described> {
     let n_layers = reader.layers("n_layers")?;
     let n_heads = reader.size("n_heads", "n_heads")?;
     let same = Origin::Derived("n_heads".to_owned());
@@ -71,7 +158,7 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
         d_head: None,
     };
     let mut described =
-        Described::read(&values, &sizes).map_err(|problem| refused(reader, problem))?;
+        Described::read(values, &sizes).map_err(|problem| refused(reader, problem))?;
     if n_layers > checkpoint.tensors.len() {
         let found = checkpoint.tensors.len();
         let problem =
@@ -129,6 +216,9 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
             described.d_head
         );
         return Err(Error::config(reader.path(), "d_rotary", problem));
+    }
+    if kind == "none" {
+        described.positions = None;
     }
     if kind != "rotary" {
         reader.forget(&["d_rotary"]);

@@ -2,6 +2,7 @@
 
 mod changes;
 mod given;
+mod of_stack;
 
 use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use self::changes::change;
 use self::given::Given;
+pub use self::of_stack::value_of_stack;
 use super::reading::{global_tokens, is_activation};
 
 /// Larger sizes are slips, not models.
@@ -386,6 +388,10 @@ impl<'a> Overrides<'a> {
                     note(spec, "family", setting.value.clone(), setting);
                 }
                 continue;
+            }
+            let of_one_stack = matches!(given, Given::Causal(_) | Given::NoPositions);
+            if of_one_stack && self.describes() && spec.is_encoder_decoder() {
+                continue; // read for the decoder
             }
             if matches!(given, Given::Causal(_)) && spec.is_encoder_decoder() {
                 let problem =

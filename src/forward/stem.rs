@@ -46,7 +46,10 @@ pub(super) fn sound_rows<O: Ops>(
         ops.activate(stem.activation, &mut to)?;
         rows = ops.get(&to)?.values.into_owned();
     }
-    let mut width = stem.convolutions.last().map_or(1, |last| last.n_out);
+    let mut width = stem
+        .convolutions
+        .last()
+        .map_or(sound.n_mels, |last| last.n_out);
     if let Some(end) = &stem.end {
         (rows, width) = end_rows(end, stem.activation, (rows, width), shelf)?;
     }

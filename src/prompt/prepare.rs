@@ -29,7 +29,8 @@ pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> R
     if let Source::Picture(source) = &request.source {
         return of_picture(source, request, limits);
     }
-    if let Source::Values(values) = &request.source {
+    let reads_rows = limits.sound.is_some_and(|rule| rule.is_rows);
+    if let (Source::Values(values), false) = (&request.source, reads_rows) {
         return Err(takes_no_values(values));
     }
     if limits.preprocessing.is_some() {
@@ -37,6 +38,7 @@ pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> R
         return Err(Error::Prompt(problem.to_owned()));
     }
     let mut given = match limits.sound {
+        Some(rule) if rule.is_rows => sound::given_rows(request, rule, limits)?,
         Some(rule) => sound::given(request, rule)?,
         None => {
             sound::check_is_text(&request.source)?;
@@ -133,7 +135,8 @@ fn of_picture(source: &PictureSource, request: &Request, limits: Limits) -> Resu
 }
 
 fn takes_no_values(values: &Values) -> Error {
-    let problem = "--values is for live models (FILE.py:NAME or live:SOCKET), whose code takes vectors; a checkpoint runs token ids";
+    let problem = "--values is for live models (FILE.py:NAME or live:SOCKET) and for described models whose [tensors] have values; \
+                   this checkpoint runs token ids";
     Error::file(values.path(), problem)
 }
 

@@ -100,7 +100,10 @@ impl Prompt {
         let given = self.given();
         match (&given.picture, &given.sound) {
             (Some(picture), _) => Source::Picture(picture.source.clone()),
-            (None, Some(sound)) => Source::Text(sound.asked.clone()),
+            (None, Some(sound)) => match &sound.rows {
+                Some(rows) => Source::Values(rows.clone()),
+                None => Source::Text(sound.asked.clone()),
+            },
             (None, None) => Source::Ids(given.tokens.clone()),
         }
     }

@@ -14,7 +14,7 @@ pub struct EmbedSpec {
     pub tokens: TableSource,
     /// How a picture becomes rows, if tokens are its patches.
     pub patches: Option<Box<PatchSpec>>,
-    /// How a sound becomes rows, if the stack reads sound instead of tokens.
+    /// How a sound becomes rows, if the stack reads sound instead of tokens; rows of numbers are a sound without convolutions.
     pub sound: Option<Box<SoundStem>>,
     /// Multiplies the token rows.
     pub scale: f32,

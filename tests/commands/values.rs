@@ -178,7 +178,8 @@ fn a_checkpoint_runs_token_ids_and_says_so() {
     for command in ["check", "report", "heads", "verify"] {
         let (code, out, error) = file.run(&[command, "fixtures/healthy"]);
         assert_eq!((code, out.as_str()), (2, ""), "{command}: {error}");
-        let says = "a.csv: --values is for live models (FILE.py:NAME or live:SOCKET), whose code takes vectors; a checkpoint runs token ids";
+        let says = "a.csv: --values is for live models (FILE.py:NAME or live:SOCKET) and for described models whose [tensors] have values; \
+                    this checkpoint runs token ids";
         assert!(error.contains(says), "{command}: {error}");
     }
 }

@@ -2,10 +2,14 @@
 
 use std::path::PathBuf;
 
+use attnscope_checkpoint::values::Values;
+use attnscope_prompt::{PromptForm, Request, Source, prepare};
+use attnscope_spec::{LabelKind, StackSpec};
+use safetensors::SafeTensors;
 use testing::opening::{fails, opened};
 use testing::refusal::assert_says;
 
-use super::homegrown_files::agrees;
+use super::homegrown_files::{agrees, agrees_on};
 
 fn fixtures() -> PathBuf {
     testing::root().join("fixtures/formats/described")
@@ -19,6 +23,8 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
         "turned_table",
         "hidden_states",
         "mean_pooled",
+        "encoder_decoder",
+        "encoder_decoder_after",
     ] {
         let model = opened(&fixtures().join(name), &[]);
         assert_eq!(model.spec.family, "described", "{name}");
@@ -26,6 +32,111 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
             &model,
             &fixtures().join(format!("{name}.reference.safetensors")),
         );
+    }
+}
+
+#[test]
+fn an_encoder_has_its_own_settings_where_it_says_so_and_the_decoders_otherwise() {
+    let model = opened(&fixtures().join("encoder_decoder"), &[]);
+    let [encoder, decoder] = &model.spec.stacks[..] else {
+        panic!("expected two stacks, found {}", model.spec.stacks.len());
+    };
+    assert_eq!((encoder.n_layers(), decoder.n_layers()), (1, 2));
+    let is_causal = |stack: &StackSpec| stack.first_attention().map(|own| own.mask.causal);
+    assert_eq!(
+        (is_causal(encoder), is_causal(decoder)),
+        (Some(false), Some(true))
+    );
+    assert_eq!(encoder.embed.scale, decoder.embed.scale);
+    let start = model.spec.decoder_start.expect("a start");
+    assert!(!start.has_own_vocabulary, "one table, one vocabulary");
+}
+
+#[test]
+fn a_description_of_two_stacks_that_do_not_fit_is_refused() {
+    for (from, to, parts) in [
+        (
+            "[tensors.cross]",
+            "[tensors.crossed]",
+            &["\"crossed\" is not known", "cross"][..],
+        ),
+        (
+            "[tensors.encoder]\n",
+            "[tensors.encoder]\nkey = \"x\"\n",
+            &["\"key\" is not known"],
+        ),
+        (
+            "\npre = { weight",
+            "\nbefore = { weight",
+            &["cross.before: is not known", "pre"],
+        ),
+        (
+            "n_layers = 1",
+            "n_layer = 1",
+            &["tensors.encoder", "set", "n_layers"],
+        ),
+        (
+            "n_layers = 1",
+            "scale = 1.0",
+            &["tensors.encoder", "scale", "encoder and decoder share it"],
+        ),
+        (
+            "n_layers = 1",
+            "n_ctx = 4",
+            &["tensors.encoder", "no n_ctx to set"],
+        ),
+        ("start_token = 10", "", &["start_token", "--set"]),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let copied = |name: &str| fixtures().join("encoder_decoder").join(name);
+        let weights = directory.path().join("model.safetensors");
+        std::fs::copy(copied("model.safetensors"), weights).expect("a copy");
+        let text = std::fs::read_to_string(copied("attnscope.toml")).expect("a text");
+        assert!(text.contains(from), "{from}");
+        let changed = text.replacen(from, to, 1);
+        std::fs::write(directory.path().join("attnscope.toml"), changed).expect("is written");
+        assert_says(&fails(directory.path(), &[]), parts);
+    }
+}
+
+#[test]
+fn rows_of_numbers_run_as_in_pytorch_and_others_are_refused() {
+    let path = fixtures().join("rows_of_numbers");
+    let model = opened(&path, &[]);
+    let rows = Values::read(&fixtures().join("rows_of_numbers.csv")).expect("rows");
+    let request = Request {
+        source: Source::Values(rows),
+        ..Request::ids(Vec::new())
+    };
+    let bytes = std::fs::read(path.with_extension("reference.safetensors")).expect("a reference");
+    let reference = SafeTensors::deserialize(&bytes).expect("a reference");
+    agrees_on(&model, &request, &reference);
+    let labels = model
+        .spec
+        .head
+        .as_ref()
+        .and_then(|head| head.labels.as_ref());
+    assert_eq!(labels.map(|labels| labels.kind), Some(LabelKind::Value));
+    let directory = tempfile::tempdir().expect("a directory");
+    let narrow = directory.path().join("narrow.csv");
+    std::fs::write(&narrow, "1,2\n").expect("is written");
+    let narrow = Request {
+        source: Source::Values(Values::read(&narrow).expect("rows")),
+        ..request.clone()
+    };
+    for (request, parts) in [
+        (
+            narrow,
+            &["narrow.csv", "expected 5 numbers in a row", "found 2"][..],
+        ),
+        (
+            Request::ids(vec![1, 2]),
+            &["reads rows of numbers", "found token ids"],
+        ),
+    ] {
+        let form = PromptForm::Ids("none".to_owned());
+        let said = prepare(&request, &form, model.spec.limits()).expect_err("refused");
+        assert_says(&said.to_string(), parts);
     }
 }
 

@@ -43,7 +43,12 @@ pub(crate) fn agrees(model: &Model, reference: &Path) {
     if let Some(target) = ids("decoder_tokens") {
         request.target = Target::Ids(target);
     }
-    let ours = hooks_of(&Cpu, model, &request);
+    agrees_on(model, &request, &reference);
+}
+
+/// Compares patterns, residuals and logits of a prompt with those of a reference.
+pub(crate) fn agrees_on(model: &Model, request: &Request, reference: &SafeTensors<'_>) {
+    let ours = hooks_of(&Cpu, model, request);
     let mut n_compared = 0;
     for name in reference.names() {
         let kind = name.rsplit('.').next().unwrap_or(name);

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import attnscope
 from attnscope import _program
 from attnscope._describe.judging import _loaded
+from pairs import sines
 from styles import D, H, V, Einsum, Encoder, Fused, HeadModules, Llama, Parallel, rotated_as_complex, rotated_by_halves
 
 N = 12
@@ -27,8 +28,9 @@ def shaken(model):
     return model.eval()
 
 
-@needs_program()
-class Describes(Case):
+class Describing(Case):
+    """A test that describes models in a directory of its own."""
+
     def described(self, model, example=None):
         if example is None:
             example = torch.randint(0, V, (1, N), generator=torch.Generator().manual_seed(1))
@@ -56,6 +58,9 @@ class Describes(Case):
             self.assertIn(word, repr(found))
         return found
 
+
+@needs_program()
+class Describes(Describing):
     def test_a_model_at_its_first_values_is_described_with_its_gains_and_biases(self):
         model = Fused().eval()
         before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -160,9 +165,28 @@ class Describes(Case):
             def forward(self, x):
                 return self.head(self.blocks(self.into(x)))
 
-        model = Series()
-        model.into = nn.Linear(5, D)
-        self.exact(model, "reads no token ids", example=torch.randn(1, N, 5))
+        def model(into):
+            model = Series()
+            model.into = into
+            return model
+
+        text = self.exact(model(nn.Linear(5, D)), 'values = { weight = "into.weight", bias = "into.bias" }', "unembed",
+                          example=torch.randn(3, N, 5))
+        self.assertNotIn("tokens", text)
+        # More than one map: the rows of the example are its tokens.
+        self.exact(model(nn.Sequential(nn.Linear(5, D), nn.ReLU(), nn.Linear(D, D))), "reads no token ids", example=torch.randn(1, N, 5))
+
+    def test_rows_of_numbers_with_positions_beside_the_bias_of_their_map(self):
+        class Series(Fused):
+            def forward(self, x):
+                h = self.into(x) + (self.places[:x.shape[1]] if self.is_computed else self.wpe(torch.arange(x.shape[1])))
+                return self.out(self.blocks(h).mean(1) if self.pools else self.blocks(h))
+
+        for is_computed, pools, words in ((False, False, ['positions = "wpe.weight"']), (True, True, ['positions = "sines"', "pooled"])):
+            model = Series()
+            model.into, model.out, model.is_computed, model.pools = nn.Linear(5, D), nn.Linear(D, 3), is_computed, pools
+            model.places = sines(64, D)
+            self.exact(model, 'bias = "into.bias"', *words, example=torch.randn(1, N, 5))
 
     def test_a_row_of_a_batch_is_taken_alone(self):
         self.exact(Fused(), example=torch.randint(0, V, (3, N)))

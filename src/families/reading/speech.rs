@@ -65,6 +65,7 @@ pub fn sound_rule(
         n_frames: n_positions.saturating_mul(frames_per_position),
         frames_per_position,
         waves: None,
+        is_rows: false,
     };
     let n_samples = rule.n_frames.saturating_mul(rule.hop);
     if n_samples > MOST_SAMPLES {

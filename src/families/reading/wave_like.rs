@@ -326,5 +326,6 @@ fn rule(
             is_normalised,
             steps,
         }),
+        is_rows: false,
     })
 }

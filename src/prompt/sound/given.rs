@@ -118,6 +118,7 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
         n_mels: rule.n_mels,
         n_real,
         said,
+        rows: None,
     };
     Prompt {
         tokens: (0..n as u32).collect(),
@@ -181,6 +182,7 @@ mod tests {
         n_frames: 20,
         frames_per_position: 2,
         waves: None,
+        is_rows: false,
     };
 
     #[test]

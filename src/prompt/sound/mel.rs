@@ -190,6 +190,7 @@ mod tests {
         n_frames: 6,
         frames_per_position: 2,
         waves: None,
+        is_rows: false,
     };
 
     #[test]

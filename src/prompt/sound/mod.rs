@@ -2,10 +2,12 @@
 
 mod given;
 mod mel;
+mod rows;
 mod rule;
 mod wav;
 
 pub use given::{BUILT_IN_SOUND, HEARS, is_sound};
 pub(super) use given::{check_is_text, given};
+pub(super) use rows::given_rows;
 pub use rule::{MOST_CONVOLUTIONS, Sound, SoundRule, Waves};
 pub use wav::samples_of;

@@ -1,5 +1,7 @@
 //! The audio preprocessing of a model, and its result.
 
+use attnscope_checkpoint::values::Values;
+
 /// A model's audio preprocessing: the shape of the spectrogram that it was trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SoundRule {
@@ -15,6 +17,8 @@ pub struct SoundRule {
     pub frames_per_position: usize,
     /// Set if the model hears samples instead of a spectrogram: a frame is a sample.
     pub waves: Option<Waves>,
+    /// Set if the model reads rows of numbers as they are given: a frame is a row of `n_mels` of them, and nothing is heard.
+    pub is_rows: bool,
 }
 
 /// Upper limit of convolutions over samples.
@@ -54,6 +58,20 @@ impl Waves {
 }
 
 impl SoundRule {
+    /// The rule of a model that reads rows of numbers.
+    pub fn of_rows(width: usize) -> Self {
+        Self {
+            rate: 1,
+            n_window: 1,
+            hop: 1,
+            n_mels: width,
+            n_frames: usize::MAX,
+            frames_per_position: 1,
+            waves: None,
+            is_rows: true,
+        }
+    }
+
     /// Number of samples that the model receives: a shorter sound is padded with silence, a longer one is cut.
     pub fn n_samples(self) -> usize {
         self.n_frames * self.hop
@@ -81,13 +99,15 @@ impl SoundRule {
 pub struct Sound {
     /// The prompt: a path, or the name of the built-in sound.
     pub asked: String,
-    /// The log-mel spectrogram, or samples. // [frame, mel]
+    /// The log-mel spectrogram, samples, or the rows that were given. // [frame, mel]
     pub values: Vec<f32>,
     pub n_mels: usize,
     /// Number of encoder positions that begin before the sound ends; the others are padding.
     pub n_real: usize,
     /// The remark that the sound was cut; `None` if it was not.
     pub said: Option<String>,
+    /// The file of rows, for a model that reads rows of numbers.
+    pub rows: Option<Values>,
 }
 
 impl PartialEq for Sound {

@@ -455,6 +455,9 @@ fn put_together(
         has_no_head: false,
         head_activation: None,
         turned: Vec::new(),
+        values: None,
+        cross: None,
+        encoder: None,
     };
     let told = inventory.told.iter().map(|(_, fact)| *fact).next();
     if let Some(Told::Rotary { theta, d_rotary }) = told {

@@ -204,6 +204,7 @@ fn heard(path: &Path) -> Result<(), String> {
         n_frames: 4,
         frames_per_position: 2,
         waves: None,
+        is_rows: false,
     };
     let limits = Limits {
         d_vocab: 10,

@@ -1,12 +1,15 @@
 //! Models that `attnscope.toml` describes completely: the tensors of each part, and every setting that names and shapes leave
 //! open.
 
+mod cross;
+mod embed;
 pub mod names;
 mod parts;
 mod spec;
 mod tables;
 mod tensors;
 
+pub use self::cross::Cross;
 pub use self::parts::{
     Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, name_in_layer,
     name_of_all_heads, quoted, written_hole,
@@ -18,6 +21,10 @@ use attnscope_spec::{Pooled, Sines};
 use serde_json::{Map, Value};
 
 use self::tables::Tables;
+
+/// Keys of the tables inside `[tensors]`: a decoder's attention to its encoder, and that encoder.
+pub const CROSS: &str = "cross";
+pub const ENCODER: &str = "encoder";
 
 /// Places of a norm in the model, by key.
 pub const NORM_PLACES: [&str; 6] = [
@@ -36,6 +43,18 @@ pub enum Qkv {
     /// Separate queries; keys fused with values.
     Paired(MapPart, FusedPart),
     Fused(FusedPart),
+}
+
+impl Qkv {
+    /// Every map with its key.
+    fn parts(&self) -> Vec<(&'static str, Part)> {
+        let map = |key, map: &MapPart| (key, Part::Map(map.clone()));
+        match self {
+            Self::Separate([q, k, v]) => vec![map("q", q), map("k", k), map("v", v)],
+            Self::Paired(q, kv) => vec![map("q", q), ("kv", Part::Fused(kv.clone()))],
+            Self::Fused(fused) => vec![("qkv", Part::Fused(fused.clone()))],
+        }
+    }
 }
 
 /// The maps of the feed-forward block.
@@ -74,7 +93,10 @@ pub struct Described {
     pub n_heads: usize,
     pub n_kv_heads: usize,
     pub d_head: usize,
+    /// The table of tokens; the name of the map of `values`, if the model reads rows of numbers.
     pub tokens: String,
+    /// The map from a row of numbers to the residual, in place of a table of tokens.
+    pub values: Option<MapPart>,
     pub positions: Option<String>,
     pub token_types: Option<String>,
     pub embed_norm: Option<NormPart>,
@@ -125,6 +147,10 @@ pub struct Described {
     pub head_activation: Option<String>,
     /// Tables stored with the other axis first: the stored name and that of the turned table.
     pub turned: Vec<(String, String)>,
+    /// The attention of each block to the encoder's output, in a decoder.
+    pub cross: Option<Cross>,
+    /// The encoder that the blocks attend to.
+    pub encoder: Option<Box<Described>>,
 }
 
 /// Values under `[set]` that a description needs besides its tensors.
@@ -149,17 +175,9 @@ impl Described {
                 known.join(", ")
             ));
         }
-        let tables = Tables { values };
+        let tables = Tables { values, within: "" };
         let missing = |key: &str| format!("{key}: missing, expected a tensor's name");
-        let [q, k, v] = [tables.map("q")?, tables.map("k")?, tables.map("v")?];
-        let kv = tables.fused("kv", &["k", "v"])?;
-        let fused = tables.fused("qkv", &["q", "k", "v"])?;
-        let qkv = match (fused, q, kv, k, v) {
-            (Some(fused), None, None, None, None) => Qkv::Fused(fused),
-            (None, Some(q), Some(kv), None, None) => Qkv::Paired(q, kv),
-            (None, Some(q), None, Some(k), Some(v)) => Qkv::Separate([q, k, v]),
-            _ => return Err("expected qkv, or q and kv, or q, k and v".to_owned()),
-        };
+        let qkv = tables.qkv()?;
         let gate_up = tables.fused("gate_up", &["gate", "up"])?;
         let mlp = match (gate_up, tables.map("gate")?, tables.map("up")?) {
             (Some(fused), None, None) => Some(Mlp::Fused(fused)),
@@ -172,6 +190,13 @@ impl Described {
         if mlp.is_none() && down.is_some() {
             return Err("down: expected up, or gate and up, or gate_up beside it".to_owned());
         }
+        let map_of_values = tables.map("values")?;
+        let tokens = match (tables.table("tokens")?, &map_of_values) {
+            (Some(tokens), None) => tokens,
+            (None, Some(map)) => map.weight.clone(),
+            (Some(_), Some(_)) => return Err("expected tokens or values, found both".to_owned()),
+            (None, None) => return Err(missing("tokens")),
+        };
         let mut norms: [Option<NormPart>; 6] = Default::default();
         for (norm, key) in norms.iter_mut().zip(NORM_PLACES) {
             *norm = tables.norm(key)?;
@@ -181,7 +206,8 @@ impl Described {
             n_heads: sizes.n_heads,
             n_kv_heads: sizes.n_kv_heads.unwrap_or(sizes.n_heads),
             d_head: sizes.d_head.unwrap_or(0),
-            tokens: tables.table("tokens")?.ok_or_else(|| missing("tokens"))?,
+            tokens,
+            values: map_of_values,
             positions: tables.table("positions")?,
             token_types: tables.table("token_types")?,
             embed_norm: tables.norm("embed_norm")?,
@@ -218,13 +244,15 @@ impl Described {
             has_no_head: false,
             head_activation: None,
             turned: tables.turned()?,
+            cross: Cross::read(values)?,
+            encoder: None,
         })
     }
 
     /// The head width if the heads divide the inputs of the output map evenly; without that map, its inputs are as wide as the
     /// residual.
     pub fn even_d_head(&self, tensors: &Tensors) -> Option<usize> {
-        let d_model = *tensors.info(&self.tokens)?.shape.last()?;
+        let [_, d_model] = self.table_shape(&tensors.info(&self.tokens)?.shape)?;
         let width = match &self.o {
             Some(o) => {
                 let name = name_of_all_heads(&name_in_layer(&o.weight, 0));
@@ -236,10 +264,27 @@ impl Described {
         (d_head > 0).then_some(d_head)
     }
 
+    /// The numbers of rows and columns of the table of tokens, or of features and outputs of the map of values.
+    fn table_shape(&self, shape: &[usize]) -> Option<[usize; 2]> {
+        let [first, second] = *shape else {
+            return None;
+        };
+        let is_turned = self
+            .values
+            .as_ref()
+            .is_some_and(|map| map.axes[0] == Axis::Out);
+        Some(if is_turned {
+            [second, first]
+        } else {
+            [first, second]
+        })
+    }
+
     /// Every key of `[tensors]`.
     pub fn keys() -> Vec<&'static str> {
         let around = [
             "tokens",
+            "values",
             "positions",
             "token_types",
             "embed_norm",
@@ -253,12 +298,15 @@ impl Described {
             "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "o", "gate", "up", "gate_up",
             "down",
         ];
-        [&around[..], &NORM_PLACES, &of_layers].concat()
+        [&around[..], &NORM_PLACES, &of_layers, &[CROSS]].concat()
     }
 
     /// Every part that exists, with its key, in the order of computation.
     pub fn parts(&self) -> Vec<(&'static str, Part)> {
-        let mut parts = vec![("tokens", Part::Table(self.tokens.clone()))];
+        let mut parts = vec![match &self.values {
+            Some(map) => ("values", Part::Map(map.clone())),
+            None => ("tokens", Part::Table(self.tokens.clone())),
+        }];
         let table = |key: &'static str, name: &Option<String>| {
             name.iter()
                 .map(move |name| (key, Part::Table(name.clone())))
@@ -274,11 +322,7 @@ impl Described {
         parts.extend(table("token_types", &self.token_types));
         parts.extend(norm("embed_norm", &self.embed_norm));
         parts.extend(norm(NORM_PLACES[0], &self.norms[0]));
-        match &self.qkv {
-            Qkv::Separate([q, k, v]) => parts.extend([map("q", q), map("k", k), map("v", v)]),
-            Qkv::Paired(q, kv) => parts.extend([map("q", q), ("kv", Part::Fused(kv.clone()))]),
-            Qkv::Fused(fused) => parts.push(("qkv", Part::Fused(fused.clone()))),
-        }
+        parts.extend(self.qkv.parts());
         parts.extend(norm("q_norm", &self.q_norm));
         parts.extend(norm("k_norm", &self.k_norm));
         parts.extend(table("sinks", &self.sinks));
@@ -286,6 +330,7 @@ impl Described {
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).take(4).skip(1) {
             parts.extend(norm(key, place));
         }
+        parts.extend(self.cross.iter().flat_map(Cross::parts));
         match &self.mlp {
             Some(Mlp::Plain(up)) => parts.push(map("up", up)),
             Some(Mlp::Gated(gate, up)) => parts.extend([map("gate", gate), map("up", up)]),

@@ -457,7 +457,8 @@ mod tests {
         let parsed: toml::Table = toml::from_str(&text).expect("TOML");
         let values = serde_json::to_value(parsed).expect("JSON");
         let values = values.as_object().expect("a table");
-        let read = Tables { values }.fused("qkv", &["q", "k", "v"]);
+        let tables = Tables { values, within: "" };
+        let read = tables.fused("qkv", &["q", "k", "v"]);
         assert_eq!(read, Ok(Some(part)));
     }
 }

@@ -6,13 +6,13 @@ use attnscope_compute::attention::{
 };
 use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LabelKind, Labels, LinearSource,
+    BlockSpec, CrossSpec, FeedForward, GateRule, HeadSpec, LabelKind, Labels, LinearSource,
     MlpSpec, ModelSpec, NormSource, Part, Pooled, PositionTable, ProjectionSpec, StackSpec,
-    TableSource, TransformSpec,
+    TransformSpec,
 };
 
 use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
-use super::{Arranged, Described, EmbedScale, Mlp, Positions, Qkv};
+use super::{Arranged, Cross, Described, Mlp, Positions, Qkv};
 use crate::reading::activation_by_name;
 
 /// The name for a stored vector of several axes once it is flattened.
@@ -29,6 +29,34 @@ impl Described {
     /// # Errors
     /// When a tensor is missing or two shapes contradict each other, with the problem.
     pub fn spec(&self, tensors: &Tensors) -> Result<ModelSpec, String> {
+        let (stack, head) = self.stack(tensors)?;
+        let n_ctx = stack
+            .embed
+            .positions
+            .as_ref()
+            .and_then(PositionTable::n_rows);
+        let predicts_tokens = head.as_ref().is_some_and(|head| head.labels.is_none());
+        let d_model = width_of(&stack);
+        let n_out = head.as_ref().map(|head| head.unembed.n_out());
+        let d_vocab = match self.values {
+            Some(_) => n_out.unwrap_or(d_model),
+            None => stack.embed.tokens.n_rows,
+        };
+        let only = ModelSpec {
+            n_ctx,
+            d_model,
+            d_vocab,
+            is_causal_lm: self.causal && predicts_tokens,
+            ..ModelSpec::of_one_stack("described", stack, head)
+        };
+        match &self.encoder {
+            None => Ok(only),
+            Some(encoder) => encoder.before(only, tensors),
+        }
+    }
+
+    /// The stack alone, and the head that reads it.
+    pub(super) fn stack(&self, tensors: &Tensors) -> Result<(StackSpec, Option<HeadSpec>), String> {
         let sizes = Sizes::of(self, tensors)?;
         let activation = activation_by_name(&self.activation)
             .ok_or_else(|| format!("activation {:?} is not known", self.activation))?;
@@ -41,24 +69,24 @@ impl Described {
         let blocks = (0..self.n_layers).map(|layer_idx| reads.block(layer_idx));
         let blocks = blocks.collect::<Result<Vec<BlockSpec>, String>>()?;
         let embed = reads.embed();
-        let n_ctx = embed.positions.as_ref().and_then(PositionTable::n_rows);
         let final_norm = self.final_norm.as_ref();
         let final_norm = final_norm.map(|norm| reads.norm(norm, 0, sizes.d_model));
         let stack = StackSpec::only(embed, blocks, final_norm);
         let head = (!self.has_no_head).then(|| reads.head());
-        let predicts_tokens = head.as_ref().is_some_and(|head| head.labels.is_none());
-        Ok(ModelSpec {
-            n_ctx,
-            is_causal_lm: self.causal && predicts_tokens,
-            ..ModelSpec::of_one_stack("described", stack, head)
-        })
+        Ok((stack, head))
     }
 }
 
+/// Width of the residual of a stack.
+pub(super) fn width_of(stack: &StackSpec) -> usize {
+    let projection = stack.embed.projection.as_ref();
+    projection.map_or(stack.embed.tokens.width, LinearSource::n_out)
+}
+
 /// Sizes taken from shapes.
-struct Sizes {
-    d_vocab: usize,
-    d_model: usize,
+pub(super) struct Sizes {
+    pub(super) d_vocab: usize,
+    pub(super) d_model: usize,
     d_mlp: usize,
 }
 
@@ -70,18 +98,18 @@ impl Sizes {
                 .ok_or_else(|| format!("{name}: no tensor has this name"))
         };
         let tokens = shape(&described.tokens)?;
-        let [d_vocab, d_model] = tokens.as_slice() else {
+        let Some([d_vocab, d_model]) = described.table_shape(&tokens) else {
             return Err(format!(
                 "{}: expected a table [d_vocab, d_model], found {tokens:?}",
                 described.tokens
             ));
         };
         let d_mlp = match &described.down {
-            None => *d_model,
+            None => d_model,
             Some(down) => {
                 let down = name_in_layer(&down.weight, 0);
                 let n: usize = shape(&down)?.iter().product();
-                if *d_model == 0 || !n.is_multiple_of(*d_model) {
+                if d_model == 0 || !n.is_multiple_of(d_model) {
                     return Err(format!(
                         "{down}: {n} values are no matrix of {d_model} outputs"
                     ));
@@ -89,29 +117,39 @@ impl Sizes {
                 n / d_model
             }
         };
-        if described.o.is_none() && described.n_heads * described.d_head != *d_model {
+        let lacks_map =
+            described.o.is_none() || described.mlp.is_some() && described.down.is_none();
+        if described.values.is_some() && lacks_map {
+            return Err("values: expected o and down beside it".to_owned());
+        }
+        if described.values.is_some() && !described.has_no_head && described.unembed.is_none() {
+            return Err("values: expected unembed beside it, or head = \"none\"".to_owned());
+        }
+        let cross = described.cross.as_ref();
+        let lacks_o = described.o.is_none() || cross.is_some_and(|cross| cross.o.is_none());
+        if lacks_o && described.n_heads * described.d_head != d_model {
             return Err(format!(
                 "without o, {} heads of {} values must be the {d_model} values of the residual",
                 described.n_heads, described.d_head
             ));
         }
         Ok(Self {
-            d_vocab: *d_vocab,
-            d_model: *d_model,
+            d_vocab,
+            d_model,
             d_mlp,
         })
     }
 }
 
-struct Reads<'a> {
-    of: &'a Described,
-    tensors: &'a Tensors,
-    sizes: &'a Sizes,
+pub(super) struct Reads<'a> {
+    pub(super) of: &'a Described,
+    pub(super) tensors: &'a Tensors,
+    pub(super) sizes: &'a Sizes,
     activation: Activation,
 }
 
 impl Reads<'_> {
-    fn map(
+    pub(super) fn map(
         &self,
         part: &MapPart,
         layer_idx: usize,
@@ -145,7 +183,7 @@ impl Reads<'_> {
         }
     }
 
-    fn norm(&self, part: &NormPart, layer_idx: usize, width: usize) -> NormSource {
+    pub(super) fn norm(&self, part: &NormPart, layer_idx: usize, width: usize) -> NormSource {
         let is_rms = part.kind.map_or(self.of.norm_is_rms, |kind| kind == "rms");
         let kind = if is_rms {
             NormKind::RmsNorm
@@ -233,40 +271,14 @@ impl Reads<'_> {
                 of.n_kv_heads, of.n_heads
             ));
         }
-        let (d_q, d_kv) = (of.n_heads * of.d_head, of.n_kv_heads * of.d_head);
         let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
-        let [q, k, v] = match &of.qkv {
-            Qkv::Separate([q, k, v]) => [
-                plain(q, d_model, d_q),
-                plain(k, d_model, d_kv),
-                plain(v, d_model, d_kv),
-            ],
-            Qkv::Paired(q, kv) => {
-                let fused = plain(&kv.map, d_model, 2 * d_kv);
-                let sizes = |_: &str| d_kv;
-                [
-                    plain(q, d_model, d_q),
-                    part_of(kv, &fused, "k", of, sizes),
-                    part_of(kv, &fused, "v", of, sizes),
-                ]
-            }
-            Qkv::Fused(all) => {
-                let fused = plain(&all.map, d_model, d_q + 2 * d_kv);
-                let sizes = |name: &str| if name == "q" { d_q } else { d_kv };
-                if all.per == Per::Unit && d_q != d_kv {
-                    return Err("per unit: expected as many keys as queries".to_owned());
-                }
-                ["q", "k", "v"].map(|name| part_of(all, &fused, name, of, sizes))
-            }
-        };
-        let identity = || LinearSource::whole(IDENTITY.to_owned(), None, d_model, d_model);
-        let o = match &of.o {
-            Some(o) => self.map(o, layer_idx, (d_q, d_model), true),
-            None => identity(),
+        let projections = ProjectionSpec {
+            sinks: of.sinks.as_ref().map(|sinks| self.vector(sinks, layer_idx)),
+            ..self.projections(layer_idx, &of.qkv, &of.o, [&of.q_norm, &of.k_norm])?
         };
         let down = match &of.down {
             Some(down) => plain(down, d_mlp, d_model),
-            None => identity(),
+            None => self.identity(),
         };
         let maps = of.mlp.as_ref().map(|mlp| match mlp {
             Mlp::Plain(up) => (None, plain(up, d_model, d_mlp)),
@@ -295,18 +307,7 @@ impl Reads<'_> {
                 .as_ref()
                 .map(|norm| self.norm(norm, layer_idx, d_model))
         };
-        let projections = ProjectionSpec {
-            q_norm: of
-                .q_norm
-                .as_ref()
-                .map(|norm| self.head_norm(norm, layer_idx, of.n_heads)),
-            k_norm: of
-                .k_norm
-                .as_ref()
-                .map(|norm| self.head_norm(norm, layer_idx, of.n_kv_heads)),
-            sinks: of.sinks.as_ref().map(|sinks| self.vector(sinks, layer_idx)),
-            ..ProjectionSpec::plain(q, k, v, o)
-        };
+        let cross = of.cross.as_ref().map(|cross| self.cross(cross, layer_idx));
         Ok(BlockSpec {
             attn_pre: norm(0),
             attn_out: norm(1),
@@ -314,6 +315,7 @@ impl Reads<'_> {
             mlp_pre: norm(3),
             mlp_out: norm(4),
             mlp_post: norm(5),
+            cross: cross.transpose()?,
             is_parallel: of.is_parallel,
             resid_factors: match (of.has_no_residual, &of.mlp) {
                 (false, _) => [1.0, 1.0],
@@ -324,38 +326,83 @@ impl Reads<'_> {
         })
     }
 
-    fn table(&self, name: &str, n_rows: usize) -> TableSource {
-        TableSource {
-            tensor: name.to_owned(),
-            n_rows,
-            width: self.sizes.d_model,
-        }
+    /// The maps of an attention to the residual, or to the encoder's output, which is as wide.
+    fn projections(
+        &self,
+        layer_idx: usize,
+        qkv: &Qkv,
+        o: &Option<MapPart>,
+        [q_norm, k_norm]: [&Option<NormPart>; 2],
+    ) -> Result<ProjectionSpec, String> {
+        let (of, d_model) = (self.of, self.sizes.d_model);
+        let (d_q, d_kv) = (of.n_heads * of.d_head, of.n_kv_heads * of.d_head);
+        let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
+        let [q, k, v] = match qkv {
+            Qkv::Separate([q, k, v]) => [
+                plain(q, d_model, d_q),
+                plain(k, d_model, d_kv),
+                plain(v, d_model, d_kv),
+            ],
+            Qkv::Paired(q, kv) => {
+                let fused = plain(&kv.map, d_model, 2 * d_kv);
+                let sizes = |_: &str| d_kv;
+                [
+                    plain(q, d_model, d_q),
+                    part_of(kv, &fused, "k", of, sizes),
+                    part_of(kv, &fused, "v", of, sizes),
+                ]
+            }
+            Qkv::Fused(all) => {
+                let fused = plain(&all.map, d_model, d_q + 2 * d_kv);
+                let sizes = |name: &str| if name == "q" { d_q } else { d_kv };
+                if all.per == Per::Unit && d_q != d_kv {
+                    return Err("per unit: expected as many keys as queries".to_owned());
+                }
+                ["q", "k", "v"].map(|name| part_of(all, &fused, name, of, sizes))
+            }
+        };
+        let o = match o {
+            Some(o) => self.map(o, layer_idx, (d_q, d_model), true),
+            None => self.identity(),
+        };
+        let norm = |norm: &Option<NormPart>, n_heads| {
+            let norm = norm.as_ref();
+            norm.map(|norm| self.head_norm(norm, layer_idx, n_heads))
+        };
+        Ok(ProjectionSpec {
+            q_norm: norm(q_norm, of.n_heads),
+            k_norm: norm(k_norm, of.n_kv_heads),
+            ..ProjectionSpec::plain(q, k, v, o)
+        })
     }
 
-    fn embed(&self) -> EmbedSpec {
+    /// The map that stands for one which the model does not have.
+    fn identity(&self) -> LinearSource {
+        let d_model = self.sizes.d_model;
+        LinearSource::whole(IDENTITY.to_owned(), None, d_model, d_model)
+    }
+
+    /// The attention of a block to the encoder's output: of the same heads, open, without positions.
+    fn cross(&self, cross: &Cross, layer_idx: usize) -> Result<Box<CrossSpec>, String> {
         let (of, d_model) = (self.of, self.sizes.d_model);
-        let stored = |name: &String| {
-            let n = self.tensors.info(name).map_or(0, |info| info.n_elements());
-            self.table(name, n / d_model)
+        let attention = AttentionSpec {
+            is_cross: true,
+            scale: of.scale,
+            softcap: of.softcap,
+            ..AttentionSpec::plain(of.n_heads, of.n_kv_heads, of.d_head, false)
         };
-        let positions = match (&of.positions, of.computed) {
-            (Some(name), _) => Some(PositionTable::Stored(stored(name))),
-            (None, Positions::Sines(sines)) => Some(PositionTable::Sinusoid(sines)),
-            (None, _) => None,
-        };
-        EmbedSpec {
-            scale: match of.embed_scale {
-                EmbedScale::SqrtD => (d_model as f64).sqrt() as f32,
-                EmbedScale::Factor(factor) => factor as f32,
-            },
-            positions,
-            token_types: of.token_types.as_ref().map(stored),
-            norm: of
-                .embed_norm
-                .as_ref()
-                .map(|norm| self.norm(norm, 0, d_model)),
-            ..EmbedSpec::plain(self.table(&of.tokens, self.sizes.d_vocab))
-        }
+        let heads = [&cross.q_norm, &cross.k_norm];
+        let projections = self.projections(layer_idx, &cross.qkv, &cross.o, heads)?;
+        let [pre, out, post] = [0, 1, 2].map(|place| {
+            let norm = cross.norms[place].as_ref();
+            norm.map(|norm| self.norm(norm, layer_idx, d_model))
+        });
+        Ok(Box::new(CrossSpec {
+            pre,
+            out,
+            post,
+            ..CrossSpec::plain(attention, projections)
+        }))
     }
 
     fn head(&self) -> HeadSpec {
@@ -377,10 +424,11 @@ impl Reads<'_> {
                 LinearSource::whole(weight, bias, d_model, n_out)
             }
         };
-        let labels = (of.pooled.is_some() || n_out != d_vocab).then(|| {
+        let reads_values = of.values.is_some();
+        let labels = (of.pooled.is_some() || n_out != d_vocab || reads_values).then(|| {
             Box::new(Labels {
                 names: (0..n_out).map(|idx| idx.to_string()).collect(),
-                kind: if n_out == 1 {
+                kind: if n_out == 1 || reads_values && of.pooled.is_none() {
                     LabelKind::Value
                 } else {
                     LabelKind::OneOf

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::Qkv;
 use super::parts::{FUSED, FusedPart, MapPart, NormPart, word};
 
 /// The name of a table once its axes are exchanged.
@@ -12,6 +13,8 @@ fn turned_name(name: &str) -> String {
 /// Reader of the `[tensors]` tables.
 pub struct Tables<'a> {
     pub values: &'a Map<String, Value>,
+    /// The key of the table that they are in, with a dot; empty for `[tensors]` itself.
+    pub within: &'static str,
 }
 
 impl Tables<'_> {
@@ -32,6 +35,25 @@ impl Tables<'_> {
     ) -> Result<Option<FusedPart>, String> {
         debug_assert!(parts.iter().all(|part| FUSED.contains(part)));
         self.read(key, |value| FusedPart::read(value, parts))
+    }
+
+    /// The maps of queries, keys and values: fused, apart, or keys fused with values.
+    pub fn qkv(&self) -> Result<Qkv, String> {
+        let [q, k, v] = [self.map("q")?, self.map("k")?, self.map("v")?];
+        let kv = self.fused("kv", &["k", "v"])?;
+        let fused = self.fused("qkv", &["q", "k", "v"])?;
+        match (fused, q, kv, k, v) {
+            (Some(fused), None, None, None, None) => Ok(Qkv::Fused(fused)),
+            (None, Some(q), Some(kv), None, None) => Ok(Qkv::Paired(q, kv)),
+            (None, Some(q), None, Some(k), Some(v)) => Ok(Qkv::Separate([q, k, v])),
+            _ => {
+                let [qkv, q, kv, k, v] =
+                    ["qkv", "q", "kv", "k", "v"].map(|key| format!("{}{key}", self.within));
+                Err(format!(
+                    "expected {qkv}, or {q} and {kv}, or {q}, {k} and {v}"
+                ))
+            }
+        }
     }
 
     /// The name of a table with one row per id; the name that it has once turned, if it is stored with one column per id.
@@ -74,7 +96,9 @@ impl Tables<'_> {
         read: impl Fn(&Value) -> Result<T, String>,
     ) -> Result<Option<T>, String> {
         let value = self.values.get(key);
-        let read = value.map(|value| read(value).map_err(|problem| format!("{key}: {problem}")));
+        let within = self.within;
+        let said = |problem| format!("{within}{key}: {problem}");
+        let read = value.map(|value| read(value).map_err(said));
         read.transpose()
     }
 }

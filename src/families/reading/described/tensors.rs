@@ -13,7 +13,23 @@ impl Described {
     /// When a tensor is missing or cannot be rearranged, with the problem.
     pub fn arrange(&self, tensors: &mut Tensors, replaces: bool) -> Result<(), String> {
         let mut used = Vec::new();
-        self.turn_tables(tensors, &mut used)?;
+        if let Some(encoder) = &self.encoder {
+            encoder.arrange_parts(tensors, &mut used)?;
+        }
+        self.arrange_parts(tensors, &mut used)?;
+        if replaces {
+            // A token table may also be the unembedding, with other axes, or the table of the other stack.
+            let encoder = self.encoder.as_ref().map(|encoder| &encoder.tokens);
+            used.iter()
+                .filter(|name| **name != self.tokens && Some(*name) != encoder)
+                .for_each(|name| tensors.forget(name));
+        }
+        Ok(())
+    }
+
+    /// Adds the rearranged tensors of this stack, and those that they stand for to `used`.
+    fn arrange_parts(&self, tensors: &mut Tensors, used: &mut Vec<String>) -> Result<(), String> {
+        self.turn_tables(tensors, used)?;
         self.add_identities(tensors);
         for (key, part) in self.parts() {
             let mut vectors: Vec<&String> = Vec::new();
@@ -22,17 +38,17 @@ impl Described {
                 Part::Table(name) => tensors.squeeze(name),
                 Part::Norm(norm) => vectors.extend(norm.gain.iter().chain(&norm.bias)),
                 Part::Map(map) => {
-                    self.arrange_map(tensors, key, map, &mut used)?;
+                    self.arrange_map(tensors, key, map, used)?;
                     vectors.extend(&map.bias);
                 }
                 Part::Fused(fused) => {
-                    self.arrange_map(tensors, key, &fused.map, &mut used)?;
+                    self.arrange_map(tensors, key, &fused.map, used)?;
                     vectors.extend(&fused.map.bias);
                 }
             }
             for vector in vectors {
                 for layer_idx in 0..self.n_layers {
-                    let name = joined(tensors, &name_in_layer(vector, layer_idx), &mut used);
+                    let name = joined(tensors, &name_in_layer(vector, layer_idx), used);
                     tensors.squeeze(&name);
                     let Some(shape) = tensors.info(&name).map(|info| info.shape.clone()) else {
                         continue;
@@ -50,13 +66,6 @@ impl Described {
                     }
                 }
             }
-        }
-        if replaces {
-            // The token table may also be the unembedding, with other axes.
-            let tokens = &self.tokens;
-            used.iter()
-                .filter(|name| *name != tokens)
-                .for_each(|name| tensors.forget(name));
         }
         Ok(())
     }
@@ -93,7 +102,8 @@ impl Described {
 
     /// Adds the identity that stands for a map which the model does not have.
     fn add_identities(&self, tensors: &mut Tensors) {
-        if self.o.is_none() || self.mlp.is_some() && self.down.is_none() {
+        let cross_has_no_o = self.cross.as_ref().is_some_and(|cross| cross.o.is_none());
+        if self.o.is_none() || cross_has_no_o || self.mlp.is_some() && self.down.is_none() {
             tensors.add_identity(&self.tokens, IDENTITY);
         }
     }

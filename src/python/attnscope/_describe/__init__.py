@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .. import _program
-from .judging import LOGITS, Description, differences, differs_on_other_text, judge
+from .judging import LOGITS, Description, differences, differs_on_other_text, ids_apart, judge
 from .reading import NotIds, read
 from .replay import Pass, Unreplayed
 from .shaking import Kept, shaken
@@ -67,8 +67,9 @@ def _described(model, args, kwargs, notes, path):
             if not p.roots:
                 raise
             reading = read(p)
-            reading.notes.append("the model reads no token ids: its tokens are the rows of the example, 0 to "
-                                 f"{reading.n - 1}, and this describes it on the example alone")
+            if not reading.is_values:
+                reading.notes.append("the model reads no token ids: its tokens are the rows of the example, 0 to "
+                                     f"{reading.n - 1}, and this describes it on the example alone")
         if not p.gives_own_logits():
             raise Unnamed("computed again from its operations, the model gives other logits: it depends on something that is not "
                           "seen, such as other libraries or state")
@@ -76,18 +77,22 @@ def _described(model, args, kwargs, notes, path):
         written = Written(reading, p.leaves)
     except Unnamed as unnamed:
         names = [node.said() for node in unnamed.nodes]
-        ids = [x for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dim() >= 2
-               and x.dtype in (torch.int32, torch.int64)]
-        two = "it reads several texts, and an encoder with a decoder has no description yet; read as one: " if len(ids) > 1 else ""
-        return Description(why=two + unnamed.why, unnamed=list(dict.fromkeys(names))), None
+        return Description(why=unnamed.why, unnamed=list(dict.fromkeys(names))), None
     except Unreplayed as unreplayed:
         return Description(why=str(unreplayed), unnamed=[unreplayed.node.said()]), None
     written.write(path)
     try:
         logits, patterns, first = judge(path, reading, p)
         why = None if first is None else f"the described model differs from the model, first at {first}"
-        if why is None and not p.own_rows and differs_on_other_text(path, reading, model, args, kwargs):
+        if why is None and reading.argument is not None and differs_on_other_text(path, reading, model, args, kwargs):
             why = "the described model differs from the model where the tokens of the example stand in another order"
+        if why is None and reading.argument is not None:
+            apart = ids_apart(path, reading, model, args, kwargs, p)
+            if apart:
+                written.padding = " and ".join(map(str, apart))
+                written.notes.append(f"the model treats id {written.padding} as padding and this description does not: give texts "
+                                     "without it, or --attention-mask")
+                written.write(path)
     except _program.CommandError as error:
         logits = patterns = first = None
         why = f"attnscope does not open the description: {error}"
@@ -95,7 +100,7 @@ def _described(model, args, kwargs, notes, path):
         for name in ("attnscope.toml", "model.safetensors"):
             os.replace(os.path.join(path, name), os.path.join(path, name + ".inexact"))
     found = Description(path if why is None else None, logits, patterns, why=why, summary=_summary(written), parts=first)
-    are_own = not p.own_rows and all(name in written.stored.by_name for name in written.tensors)
+    are_own = reading.argument is not None and all(name in written.stored.by_name for name in written.tensors)
     return found, Kept(list(written.tensors), reading) if are_own else None
 
 
@@ -150,6 +155,8 @@ def _one_sequence(model, args, kwargs):
             def cut(x):
                 is_square = x.dim() == 2 and x.shape[0] == x.shape[1] and x is not main
                 is_of_rows = x.dim() >= 2 or axis == 0 and n != main.shape[1]  # a vector may hold one value per row
+                if axis == 1 and x is not main and x.dim() == 2 and x.shape[0] == n != x.shape[1]:  # a mask of padding: the batch first
+                    return x.narrow(0, row, 1)
                 return x.narrow(axis, row, 1) if x.dim() > axis and is_of_rows and x.shape[axis] == n and not is_square else x
 
             return torch.utils._pytree.tree_unflatten([cut(x) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
@@ -159,6 +166,8 @@ def _one_sequence(model, args, kwargs):
             return *alone(0), said
     if all(x.shape[:1] == (1,) for x in tensors if x.dim() >= 2):
         return args, kwargs, []
+    if main.dim() == 2 and main.shape[1] == 1:
+        return args, kwargs, ["the batch is the second axis of the example: attention runs along the first"]
     return args, kwargs, None
 
 
@@ -167,8 +176,10 @@ def _is_apart(model, whole, alone, axis, row, n):
     try:
         with _quiet(model), torch.no_grad():
             both, one = (_logits_of(model(*args, **kwargs))[0] for args, kwargs in (whole, alone))
-    except (RuntimeError, IndexError, ValueError):
+    except (RuntimeError, IndexError, ValueError, AssertionError):
         return False
+    if both.dim() == 2 and one.dim() == 2 and not axis and both.shape[0] == n * one.shape[0]:  # a row for each token of the batch
+        both, one = both.reshape(n, *one.shape), one[None]
     at = next((d for d in ((axis, 0) if axis else (0,)) if both.dim() > d and both.shape[d] == n and one.shape[d] == 1), None)
     if at is None:
         return False
@@ -177,12 +188,24 @@ def _is_apart(model, whole, alone, axis, row, n):
     return bool(known.any()) and float(away.abs().max()) <= 1e-3 * max(1e-30, float(one[known].abs().max()))
 
 
+def _sizes(s):
+    return f"{s['n_layers']} layer{'s' * (s['n_layers'] != 1)} of {s['n_heads']} heads by {s['d_head']}"
+
+
 def _summary(written):
     s = written.settings
-    parts = [f"{s['n_layers']} layer{'s' * (s['n_layers'] != 1)} of {s['n_heads']} heads by {s['d_head']}", s["mask"]]
+    parts = [_sizes(s), s["mask"]]
+    if written.encoder_settings is not None:
+        parts[0] = f"an encoder of {_sizes(written.encoder_settings)}, a decoder of {parts[0]}"
     if s["n_kv_heads"] != s["n_heads"]:
         parts.append(f"{s['n_kv_heads']} kv heads")
     parts.append(f"positions: {s.get('positions', 'learned')}")
     if "activation" in s:
         parts.append(s["activation"])
+    if written.padding:
+        parts.append(f"for texts without id {written.padding}, its padding")
+    if written.reading.is_values:
+        parts.append(f"reads rows of {written.reading.embedding.values.shape[1]} numbers (--values)")
+    if written.reading.argument is None:
+        parts.append("on the rows of the example alone")
     return ", ".join(parts)

@@ -10,10 +10,11 @@ from .tracing import Unnamed, function, positions
 
 
 class Embedding:
-    """A table of tokens, a factor, what is added at each position, and a norm."""
+    """A table of tokens or a map of rows of numbers, a factor, what is added at each position, and a norm."""
 
-    def __init__(self, tokens, scale, positions, norm, sines=None):
-        self.tokens, self.scale, self.positions, self.norm, self.sines = tokens, scale, positions, norm, sines
+    def __init__(self, tokens, scale, positions, norm, values=None):
+        self.tokens, self.scale, self.positions, self.norm = tokens, scale, positions, norm
+        self.values = values  # the map's weight [d_model, number]; its bias is a part of `positions`
 
 
 class Head:
@@ -41,6 +42,9 @@ def read_embedding(p, chain, n, d_model):
             summed = node
             break
     if p.own_rows:
+        values = _values(p, summed, n, d_model)
+        if values is not None:
+            return Embedding(None, 1.0, values[1], norm, values[0])
         return Embedding(summed.value.reshape(n, d_model), 1.0, None, norm)
     table = _table(p, d_model)
     n_vocab = table.shape[0] if table is not None else int(p.ids.value.max()) + 1
@@ -78,7 +82,21 @@ def read_embedding(p, chain, n, d_model):
     size = max(1e-30, float(zero.abs().max()))
     if float(added.abs().max()) < 1e-9 * size:
         return Embedding(tokens, scale, None, norm)
-    return Embedding(tokens, scale, added, norm, _sines(added))
+    return Embedding(tokens, scale, added, norm)
+
+
+def _values(p, summed, n, d_model):
+    """(weight [d_model, number], what is added at each position) where a map makes the residual of the rows of one argument."""
+    if len(p.roots) != 1 or p.roots[0].kind != "argument" or p.roots[0].value.numel() % n:
+        return None
+    rows, width = p.roots[0], p.roots[0].value.numel() // n
+    if rows.value.shape[-1] != width or not torch.equal(positions(p, rows, summed, n).reshape(n, d_model),
+                                                        torch.arange(n)[:, None].expand(n, d_model)):
+        return None
+    of = function(p, rows, summed)
+    added = of(torch.zeros(n, width, dtype=torch.float64))
+    found = fitting.affine(lambda x: of(x) - added, n, width)
+    return None if found is None else (found[0], added)
 
 
 def _table(p, d_model):
@@ -93,7 +111,7 @@ def _table(p, d_model):
     return None
 
 
-def _sines(added):
+def sines(added):
     """Which sines and cosines the values of positions are; None where they are none."""
     n, d = added.shape
     at = torch.arange(n, dtype=torch.float64)[:, None]

@@ -27,6 +27,15 @@ def is_attention(p, nodes):
     return bool(products(p, nodes))
 
 
+def crossings(p, nodes):
+    """Products of a value of the decoder and one of the encoder's output."""
+    def is_one(node):
+        sides = [i in p.active for i in node.args]
+        return sum(sides) == 1 and node.args[sides.index(False)] in p.of_memory
+
+    return [n for n in nodes if p.op(n) in PRODUCTS and len(n.args) == 2 and is_one(n)]
+
+
 def input_of(p, start, nodes):
     """The last value of the chain from `start` that maps or products read."""
     inside, reach, last = set(nodes), -1, start
@@ -72,10 +81,10 @@ class Pair:
         return at.transpose(1, 2) if self.is_right else at
 
 
-def read_attention(p, start, terms, n, d_model):
+def read_attention(p, start, terms, n, d_model, find=products):
     """The attention that the sum of `terms` is, as a function of `start`; and the input that its maps read."""
     nodes = sorted({node for term in terms for node in p.between([start], term)}, key=lambda x: x.idx)
-    found = products(p, nodes)
+    found = find(p, nodes)
     above = {m: {o for o in found if o is not m and o in set(p.between([o], m))} for m in found}
     pairs = []
     for m in found:
@@ -106,7 +115,10 @@ def read_attention(p, start, terms, n, d_model):
 
 
 def _read_pair(p, source, pair, n):
+    """Maps, softmax, pattern and places of the outputs of one pair of products; keys are of the encoder where values are."""
     scores = pair.scores
+    is_cross = pair.values not in p.active
+    of_keys, n_keys = (p.memory, p.n_memory) if is_cross else (source, n)
     at = followed(p, scores, pair.pattern)
     if at is None:
         raise Unnamed("the way from scores to pattern cannot be followed", [pair.pattern])
@@ -114,7 +126,7 @@ def _read_pair(p, source, pair, n):
     places = [torch.arange(x.value.numel()).reshape(x.value.shape) for x in (left, right)]
     places = [x if x.dim() == 3 else x[None] for x in places]
     places[1] = places[1].transpose(1, 2)  # [group, row, d] of both
-    rows = [positions(p, source, x, n) for x in (left, right)]
+    rows = [positions(p, source, x, n) if x in p.active else positions(p, p.memory, x, p.n_memory) for x in (left, right)]
     rows = [x if x.dim() == 3 else x[None] for x in rows]
     rows[1] = rows[1].transpose(1, 2)
     for x, node, side in zip(rows, (left, right), ("left", "right")):
@@ -122,7 +134,7 @@ def _read_pair(p, source, pair, n):
             raise Unnamed("queries and keys are multiplied along the wrong axis: a row of the product's "
                           f"{side} side is no single position", [scores])
     left_at, right_at = rows[0][:, :, 0], rows[1][:, :, 0]  # [group, row] → position
-    keys_at = positions(p, source, pair.values, n)
+    keys_at = positions(p, of_keys, pair.values, n_keys)
     keys_at = keys_at if keys_at.dim() == 3 else keys_at[None]
     keys_at = (keys_at.transpose(1, 2) if pair.is_right else keys_at)
     if bool((keys_at != keys_at[:, :, :1]).any()) or bool((keys_at < 0).any()):
@@ -135,9 +147,9 @@ def _read_pair(p, source, pair, n):
     group, row, column = cells // (shape[1] * shape[2]), cells // shape[2] % shape[1], cells % shape[2]
     of_left, of_right = left_at[group, row], right_at[group, column]
     contracted = keys_at[:, None, :].expand_as(cells)
-    swapped = not torch.equal(of_right, contracted)
-    if swapped:
-        if not torch.equal(of_left, contracted):
+    swapped = left not in p.active if is_cross else not torch.equal(of_right, contracted)
+    if swapped or is_cross:
+        if not torch.equal(of_left if swapped else of_right, contracted):
             raise Unnamed("scores and values do not meet at the same keys: axes are in another order than [query, key]",
                           [scores, pair.out])
     queries = of_right if swapped else of_left
@@ -150,7 +162,8 @@ def _read_pair(p, source, pair, n):
     order = torch.argsort(flat, stable=True).reshape(n, -1).T  # [head, query] → row of the pattern
     n_rows = queries.shape[1]
     by_key = torch.argsort(keys_at, dim=1, stable=True)  # [group, key]
-    if keys_at.shape[1] != n or not torch.equal(torch.gather(keys_at, 1, by_key), torch.arange(n).expand(len(keys_at), n)):
+    every = torch.arange(n_keys).expand(len(keys_at), n_keys)
+    if keys_at.shape[1] != n_keys or not torch.equal(torch.gather(keys_at, 1, by_key), every):
         raise Unnamed("a row of the pattern does not have one key per position", [pair.pattern])
     groups, in_group = order // n_rows, order % n_rows
     ordered = by_key[groups]  # [head, query, key]
@@ -177,12 +190,12 @@ def _read_pair(p, source, pair, n):
         got = p.run({scores: like(scores, value)}, [pair.pattern])[0]
         return pair.rows_of_pattern(got).reshape(-1)[cell_of]
 
-    found, why = fitting.softmax(f, (n_heads, n, n))
+    found, why = fitting.softmax(f, (n_heads, n, n_keys))
     if found is None:
         after = [node for node in p.between([scores], pair.pattern) if p.op(node) not in VIEWS and node is not scores]
         raise Unnamed(why, after[-1:] if "sum" in why else after)
-    maps = (read_map(p, source, query, q_at, n, "the query"), read_map(p, source, key, k_at, n, "the key"),
-            read_map(p, source, pair.values, v_at, n, "the value"))
+    maps = (read_map(p, source, query, q_at, n, "the query"), read_map(p, of_keys, key, k_at, n_keys, "the key"),
+            read_map(p, of_keys, pair.values, v_at, n_keys, "the value"))
     pattern = pair.rows_of_pattern(pair.pattern.value).reshape(-1)[cell_of]
     return (*maps, found, pattern, outs)
 
@@ -229,6 +242,12 @@ def _read_out(p, outs, terms, n, d_model):
         got = p.run(values, targets)
         return sum(x.reshape(n, -1) for x in got)
 
+    if n > 1:
+        rows = fitting.random(n, n_heads * d, seed=60)
+        first = torch.cat([fitting.random(1, n_heads * d, seed=61), rows[1:]])
+        if bool((run(rows, terms) != run(first, terms))[1:].any()):
+            raise Unnamed("the outputs of the heads are joined across positions: the axes of heads and positions are not exchanged "
+                          "back before they are reshaped", terms)
     whole = fitting.affine(lambda rows: run(rows, terms), n, n_heads * d)
     if whole is not None:
         return (whole[0].reshape(d_model, n_heads, d), whole[1]), None

@@ -9,6 +9,7 @@ import tempfile
 import torch
 
 from .. import _program
+from .replay import VIEWS
 from .watching import _logits_of, _quiet
 
 # Where a description counts as exact: single precision, a few thousand operations apart.
@@ -50,34 +51,80 @@ class Description:
 def differs_on_other_text(path, reading, model, args, kwargs):
     """Whether the model and its description part where the tokens of the example stand in another order."""
     leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
-    at = next(i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) and not x.is_floating_point()
-              and x.dtype != torch.bool)
-    ids = leaves[at].reshape(-1)
-    order = torch.randperm(ids.numel(), generator=torch.Generator().manual_seed(1)).to(ids.device)
-    leaves[at] = ids[order].reshape(leaves[at].shape)
-    other_args, other_kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
-    with _quiet(model), torch.no_grad():
-        own = _logits_of(model(*other_args, **other_kwargs))[0]
-    return not _logits(_traced(path, leaves[at].reshape(-1).tolist()), reading, own)["relative"] <= LOGITS
+    for part in _stacks(reading):
+        at = _place(leaves, part)
+        ids = leaves[at].reshape(part.n, -1) if part.is_values else leaves[at].reshape(-1)
+        order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(1)).to(ids.device)
+        leaves[at] = ids[order].reshape(leaves[at].shape)
+    args, kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
+    return not differences(path, reading, model, args, kwargs)["relative"] <= LOGITS
 
 
 def differences(path, reading, model, args, kwargs):
-    """The differences of logits on the example itself."""
+    """The differences of logits on some arguments."""
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-    ids = next(x for x in leaves if isinstance(x, torch.Tensor) and not x.is_floating_point() and x.dtype != torch.bool)
     with _quiet(model), torch.no_grad():
         own = _logits_of(model(*args, **kwargs))[0]
-    return _logits(_traced(path, ids.reshape(-1).tolist()), reading, own)
+    texts = [_text(part, leaves[_place(leaves, part)]) for part in _stacks(reading)]
+    return _logits(_traced(path, *texts), reading, own)
+
+
+def ids_apart(path, reading, model, args, kwargs, p):
+    """Ids that the model treats unlike its description, such as that of padding: those that it compares its texts with."""
+    found = []
+    for part in _stacks(reading):
+        for idx in () if part.is_values else _compared(p, part.argument):
+            leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+            at = _place(leaves, part)
+            ids = leaves[at].reshape(-1).clone()
+            ids[part.places[-1]] = idx
+            leaves[at] = ids.reshape(leaves[at].shape)
+            other_args, other_kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
+            if not differences(path, reading, model, other_args, other_kwargs)["relative"] <= LOGITS:
+                found.append(idx)
+    return sorted(set(found))
+
+
+def _compared(p, text):
+    """Ids that a text is compared with, among those that its table has."""
+    moved, found = {text}, set()
+    for node in p.nodes:
+        inputs = node.inputs
+        if node.kind == "call" and any(i in moved for i in inputs):
+            op = p.op(node).split(".")[0]
+            if op in VIEWS:
+                moved.add(node)
+            elif op in ("eq", "ne"):
+                others = [getattr(a, "value", a) for a in node.args if a not in moved]
+                found.update(int(x) for x in others if not isinstance(x, torch.Tensor) or x.numel() == 1)
+    n_rows = min((arg.value.shape[0] for root in p.seen_from(text).roots for arg in root.inputs if isinstance(arg.value, torch.Tensor)
+                  and arg.value.is_floating_point()), default=0)
+    return sorted(idx for idx in found if 0 <= idx < n_rows)
+
+
+def _stacks(reading):
+    """The readings of encoder and decoder, or the only one."""
+    return [part for part in (reading.encoder, reading) if part is not None]
+
+
+def _text(part, value):
+    """What a stack reads of an argument: ids, or rows of numbers."""
+    return value.detach().cpu().reshape(part.n, -1) if part.is_values else value.reshape(-1).cpu()[part.places].tolist()
+
+
+def _place(leaves, part):
+    """Where among the arguments the one is that holds the ids of a stack."""
+    return [at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor)][int(part.argument.name)]
 
 
 def judge(path, reading, p):
     """(differences of logits, of patterns, the first hook that differs) of a directory and a watched pass."""
-    trace = _traced(path, range(reading.n) if p.own_rows else p.ids.value.reshape(-1).tolist())
+    texts = [_text(part, part.argument.value) if part.argument is not None else range(reading.n) for part in _stacks(reading)]
+    trace = _traced(path, *texts)
     logits = _logits(trace, reading, p.own_logits)
     patterns, first = {"absolute": 0.0, "relative": 0.0}, None
-    for idx, layer in enumerate(reading.layers):
-        name = f"blocks.{idx}.attn.pattern"
-        found = _difference(trace[name].double(), layer.attention.pattern)
+    for name, attention in _attentions(reading):
+        found = _difference(trace[name].double(), attention.pattern)
         if first is None and not found["absolute"] <= PATTERNS:
             first = name
         patterns = {key: max(patterns[key], found[key]) for key in patterns}
@@ -86,12 +133,31 @@ def judge(path, reading, p):
     return logits, patterns, first
 
 
-def _traced(path, ids):
-    """Every hook of the described model, run natively on token ids."""
-    tokens = ",".join(str(int(i)) for i in ids)
+def _attentions(reading):
+    """Every attention with the hook of its pattern, in the order in which they run."""
+    if reading.encoder is not None:
+        yield from ((f"encoder.{name}", attention) for name, attention in _attentions(reading.encoder))
+    stack = "" if reading.encoder is None else "decoder."
+    for idx, layer in enumerate(reading.layers):
+        yield f"{stack}blocks.{idx}.attn.pattern", layer.attention
+        if layer.cross is not None:
+            yield f"{stack}blocks.{idx}.cross_attn.pattern", layer.cross
+
+
+def _traced(path, *texts):
+    """Every hook of the described model, run natively on token ids, on those of source and target, or on rows of numbers."""
     with tempfile.TemporaryDirectory() as directory:
+        tokens = []
+        for flag, text in zip(("--tokens", "--target-tokens"), texts):
+            if isinstance(text, torch.Tensor):
+                rows = os.path.join(directory, "rows.csv")
+                with open(rows, "w", encoding="utf-8") as file:
+                    file.writelines(",".join(map(repr, row)) + "\n" for row in text.tolist())
+                tokens += ["--values", rows]
+            else:
+                tokens += [flag, ",".join(str(int(i)) for i in text)]
         to = os.path.join(directory, "trace.safetensors")
-        _program.run(["trace", os.fspath(path), "--tokens", tokens, "--hooks", "all", "--output", to])
+        _program.run(["trace", os.fspath(path), *tokens, "--hooks", "all", "--output", to])
         return _loaded(to)
 
 
@@ -99,7 +165,8 @@ def _logits(trace, reading, own):
     """The differences of the logits, or of the hidden states of a model without a head."""
     head = reading.head
     if head.unembed is None:
-        native = trace[f"blocks.{len(reading.layers) - 1}.resid_post"].double()
+        stack = "" if reading.encoder is None else "decoder."
+        native = trace[f"{stack}blocks.{len(reading.layers) - 1}.resid_post"].double()
         native = native if reading.final_norm is None else reading.final_norm(native)
     else:
         native = trace["logits"].double()

@@ -6,8 +6,9 @@ import torch
 
 from . import fitting
 from .around import read_embedding, read_head
-from .heads import input_of, is_attention, products, read_attention
+from .heads import crossings, input_of, is_attention, products, read_attention
 from .replay import PRODUCTS, VIEWS
+from .sides import decoder_of, encoder_of, sides, without_text
 from .tracing import Elements, Unnamed, elements, followed, function
 
 
@@ -16,10 +17,10 @@ class NotIds(Unnamed):
 
 
 class Layer:
-    """One block: its attention, its feed-forward layer, and the norms around them by place."""
+    """One block: its attention, that to an encoder, its feed-forward layer, and the norms around them by place."""
 
     def __init__(self):
-        self.attention, self.mlp, self.norms = None, None, {}
+        self.attention, self.cross, self.mlp, self.norms = None, None, None, {}
 
 
 class Mlp:
@@ -36,6 +37,10 @@ class Reading:
         self.layers, self.is_parallel, self.notes = [], False, []
         self.embedding = self.head = self.final_norm = None
         self.has_no_residual = False
+        self.encoder = None  # the Reading of the encoder whose output the layers attend to
+        self.text = None  # the ids that are read
+        self.argument = self.places = None  # the argument that holds them, or rows of numbers, and where
+        self.is_values = False  # whether the argument holds rows of numbers
 
 
 def read(p):
@@ -43,10 +48,54 @@ def read(p):
 
     Raises Unnamed with the operations that have no name.
     """
+    of = None if p.own_rows else sides(p)
+    if of is None:
+        pair = without_text(p)
+        if pair is not None:
+            raise Unnamed("an encoder and a decoder of which one reads no token ids have no description yet")
+        return _read_model(p)
+    try:
+        source = encoder_of(p, of)
+        encoder, memory = _read_encoder(source)
+        later = products(source, source.between([memory], *of.leaving))
+        if later:
+            raise Unnamed("layers of the decoder attend to different layers of the encoder", later[:1])
+        reading = _read_model(decoder_of(p, of, memory, encoder.n))
+    except NotIds as found:  # no model of rows either: it reads two texts
+        raise Unnamed(found.why, found.nodes) from found
+    reading.encoder = encoder
+    return reading
+
+
+def _read_model(p):
+    """The stack that the logits are made of, and its head."""
+    reading, tail, last = _read_stack(p)
+    norms, reading.head = read_head(p, tail, reading.n, reading.d_model, _norms)
+    _put_tail(reading, last, norms)
+    _check(reading)
+    return reading
+
+
+def _read_encoder(p):
+    """The encoder, and its output: the last value that has rows of the residual before the maps of the decoder."""
+    reading, tail, last = _read_stack(p)
+    rows, end = reading.n * reading.d_model, tail[0]
+    for node in tail[1:]:
+        if any(p.op(x) in PRODUCTS for x in p.between([tail[0]], node)):
+            break
+        if isinstance(node.value, torch.Tensor) and node.value.numel() == rows and node.value.shape[-1] == reading.d_model:
+            end = node
+    _put_tail(reading, last, _norms(p, [c for c in tail if c.idx <= end.idx], reading.n, reading.d_model))
+    _check(reading)
+    return reading, end
+
+
+def _read_stack(p):
+    """(Reading, the chain from the last residual on, where the last branch belongs) of an embedding and layers."""
     if not p.roots:
         raise NotIds("expected token ids that choose rows of a table; no table is read by what the model was given",
                      [p.nodes[-1]])
-    chain = p.bottlenecks(p.roots, p.logits)
+    chain = p.bottlenecks(p.roots, *p.ends)
     sums = {}  # a residual sum → where its residual comes from, and the other terms
     for before, node in zip(chain, chain[1:]):
         terms = _terms(p, node, before)
@@ -66,18 +115,19 @@ def read(p):
             raise NotIds(f"expected a residual of {n} positions by {d_model}, found {list(start.value.shape)}", [start])
     reading = Reading()
     reading.n, reading.d_model, reading.has_no_residual = n, d_model, not is_added
+    if not p.own_rows:
+        reading.text, reading.argument = p.ids, p.argument
+        reading.places = followed(p, p.argument, p.ids).reshape(-1)
     reading.embedding = read_embedding(p, [c for c in chain if c.idx <= starts[0].idx], n, d_model)
+    if reading.embedding.values is not None:
+        reading.is_values, reading.argument = True, p.roots[0]
     end, last = starts[0], None
     for node, (start, terms) in sums.items():
         gap = _norms(p, [c for c in chain if end.idx <= c.idx <= start.idx], n, d_model)
         _put_after(reading, last, gap, start)
         last = _read_branches(p, reading, start, terms, n, d_model)
         end = node
-    tail = [c for c in chain if c.idx >= end.idx]
-    norms, reading.head = read_head(p, tail, n, d_model, _norms)
-    _put_tail(reading, last, norms)
-    _check(reading)
-    return reading
+    return reading, [c for c in chain if c.idx >= end.idx], last
 
 
 def _alone(p, chain):
@@ -152,9 +202,12 @@ def _norms(p, chain, n, d_model):
 
 
 def _read_branches(p, reading, start, terms, n, d_model):
-    """Reads what is added to a residual, puts it into its layer, and says where: "attn", "mlp" or "both"."""
+    """Reads what is added to a residual, puts it into its layer, and says where: "attn", "cross", "mlp" or "both"."""
     attends = [t for t in terms if is_attention(p, p.between([start], t))]
-    others = [t for t in terms if t not in attends]
+    crosses = [t for t in terms if crossings(p, p.between([start], t))]
+    others = [t for t in terms if t not in attends and t not in crosses]
+    if crosses:
+        return _read_cross(p, reading, start, terms, crosses, n, d_model)
     if attends:
         layer = Layer()
         reading.layers.append(layer)
@@ -179,6 +232,20 @@ def _read_branches(p, reading, start, terms, n, d_model):
     return "both" if attends and others else "attn" if attends else "mlp"
 
 
+def _read_cross(p, reading, start, terms, crosses, n, d_model):
+    """Reads the attention of a layer to the encoder."""
+    if len(crosses) < len(terms) or any(is_attention(p, p.between([start], t)) for t in crosses):
+        raise Unnamed("attention to the encoder is added together with another branch", crosses)
+    layer = reading.layers[-1] if reading.layers else None
+    if layer is None or layer.cross is not None or layer.mlp is not None:
+        raise Unnamed("attention to the encoder stands elsewhere than between a layer's attention and its feed-forward layer", crosses)
+    layer.cross, source = read_attention(p, start, crosses, n, d_model, crossings)
+    _put(layer, "cross_pre", _norms(p, _chain_to(p, start, source), n, d_model), source)
+    if layer.cross.norm_out is not None:
+        layer.norms["cross_out"] = layer.cross.norm_out
+    return "cross"
+
+
 def _chain_to(p, start, source):
     return p.bottlenecks([start], source) if source is not start else [start]
 
@@ -190,16 +257,19 @@ def _put(layer, place, norms, node):
         layer.norms[place] = norms[0]
 
 
+_POST = {"attn": "attn_post", "cross": "cross_post"}
+
+
 def _put_after(reading, last, norms, node):
     if not norms:
         return
     if last is None or len(norms) > 1:
         raise Unnamed(f"{len(norms)} norms stand between two branches", [node])
-    reading.layers[-1].norms["attn_post" if last == "attn" else "mlp_post"] = norms[0]
+    reading.layers[-1].norms[_POST.get(last, "mlp_post")] = norms[0]
 
 
 def _put_tail(reading, last, norms):
-    place = "attn_post" if last == "attn" else "mlp_post"
+    place = _POST.get(last, "mlp_post")
     others = [layer for layer in reading.layers[:-1]]
     is_post = all(place in layer.norms for layer in others) if others else \
         last == "mlp" and "attn_post" in reading.layers[-1].norms
@@ -341,6 +411,9 @@ def _check(reading):
         if (layer.mlp is None) != (first.mlp is None):
             raise Unnamed(f"layer {idx} has {'no' if layer.mlp is None else 'a'} feed-forward layer, unlike layer 0",
                           [layer.attention.node])
+        if (layer.cross is None) != (first.cross is None):
+            which = idx if layer.cross is None else 0
+            raise Unnamed(f"layer {which} of the decoder does not attend to the encoder, and others do", [layer.attention.node])
         if set(layer.norms) != set(first.norms):
             raise Unnamed(f"layer {idx} has norms at {sorted(layer.norms)}, layer 0 at {sorted(first.norms)}",
                           [layer.attention.node])

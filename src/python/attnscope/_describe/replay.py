@@ -5,6 +5,8 @@ What an operation is for is asked of its numbers, not of its name: put unit vect
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -48,6 +50,8 @@ class Pass:
                     except Exception as error:
                         raise Unreplayed(node, error) from error
         self.leaves = watched.leaves
+        self.ends = (self.logits,)  # what the text is read for
+        self.memory, self.n_memory, self.of_memory = None, 0, frozenset()  # of a decoder: the encoder's output, and what depends on it
         self.active = self._active_of_arguments() if own_rows else self._active()
 
     def gives_own_logits(self):
@@ -62,6 +66,13 @@ class Pass:
     def op(node):
         """The operation without its namespace."""
         return node.op.split(".")[-1] if node.op.startswith("aten") else node.op
+
+    def seen_from(self, ids, ends=None):
+        """The pass as one text sees it, up to some values or the logits; `below` are all values that depend on the text."""
+        own = copy.copy(self)
+        own.ids, own.ends = ids, tuple(ends or (self.logits,))
+        own.active = own._active()
+        return own
 
     def _active_of_arguments(self):
         """Nodes of floats that depend on any argument but masks."""
@@ -81,13 +92,13 @@ class Pass:
                         and isinstance(node.value, torch.Tensor) and node.value.is_floating_point():
                     active.add(node)
                     sources.add(node)
-        needed = self._needed(active)
+        needed = self.needed(active)
         self.roots = [n for n in self.nodes if n in sources and n in needed]
         return needed
 
-    def _needed(self, active):
-        """What of `active` leads to the logits."""
-        needed, stack = set(), [self.logits]
+    def needed(self, active):
+        """What of `active` leads to the ends."""
+        needed, stack = set(), list(self.ends)
         while stack:
             node = stack.pop()
             if node not in needed and node in active:
@@ -111,18 +122,23 @@ class Pass:
                 if is_rows and isinstance(node.value, torch.Tensor) and node.value.is_floating_point():
                     active.add(node)
                     roots.append(node)
-        self.roots = roots
-        needed = self._needed(active)
+        self.below = active
+        needed = self.needed(active)
         self.roots = [root for root in roots if root in needed]
+        # A model may read a part of its ids alone, such as all but the last.
+        self.argument = self.ids
+        read = {i for root in self.roots for i in root.inputs if i in from_ids and not i.value.is_floating_point()}
+        if len(read) == 1 and (part := read.pop()).value.numel() < self.ids.value.numel():
+            self.ids = part
         return needed
 
-    def between(self, sources, sink):
-        """Nodes on paths from any of `sources` to `sink`, both included, in order."""
+    def between(self, sources, *sinks):
+        """Nodes on paths from any of `sources` to any of `sinks`, both included, in order."""
         below, above = set(sources), set()
         for node in self.nodes:
             if node not in below and any(i in below for i in node.inputs):
                 below.add(node)
-        stack = [sink]
+        stack = list(sinks)
         while stack:
             node = stack.pop()
             if node in below and node not in above:
@@ -131,16 +147,18 @@ class Pass:
                     stack.extend(node.inputs)
         return sorted(above, key=lambda n: n.idx)
 
-    def bottlenecks(self, sources, sink):
-        """Nodes that every path from `sources` to `sink` goes through, in order; a single source counts itself."""
-        nodes = self.between(sources, sink)
+    def bottlenecks(self, sources, *sinks):
+        """Nodes that every path from `sources` to `sinks` goes through, in order; a single source counts itself."""
+        nodes = self.between(sources, *sinks)
         inside = set(nodes)
         found, reach = [], -1
         for node in nodes:
-            starts = len(sources) > 1 and node is not sink and any(s.idx > node.idx and s in inside for s in sources)
+            starts = len(sources) > 1 and node not in sinks and any(s.idx > node.idx and s in inside for s in sources)
             if reach <= node.idx and not starts:
                 found.append(node)
             ends = [user.idx for user in node.users if user in inside]
+            # Each of several ends leads out of what is looked at.
+            ends += [len(self.nodes)] if len(sinks) > 1 and node in sinks else []
             reach = max([reach, *ends])
         return found
 

@@ -100,7 +100,9 @@ def _logits_of(output):
 def _traced(model, args, kwargs):
     """The pass as an FX graph of ATen operations without changes in place, and the module of each node by name."""
     held = {**{f"p:{n}": p for n, p in model.named_parameters()}, **{f"b:{n}": b for n, b in model.named_buffers()}}
+    places = _places(model, held)
     tensors, rebuild = _flat(args, kwargs)
+    tensors = [x.clone() if any(x is y for y in tensors[:i]) else x for i, x in enumerate(tensors)]  # each argument is a leaf
     paths, stack, last = {}, [""], [None]
 
     def note():
@@ -125,9 +127,9 @@ def _traced(model, args, kwargs):
             stack.pop()
 
     def run(held, tensors):
-        own = {name[2:]: value for name, value in held.items()}
+        own = {name: held[of] for name, of in places.items()}
         args, kwargs = rebuild(tensors)
-        logits, _ = _logits_of(torch.func.functional_call(model, own, args, kwargs))
+        logits, _ = _logits_of(torch.func.functional_call(model, own, args, kwargs, tie_weights=False))
         note()
         return logits
 
@@ -136,8 +138,10 @@ def _traced(model, args, kwargs):
         handles.append(module.register_forward_pre_hook(enter(path)))
         handles.append(module.register_forward_hook(leave))
     wanted = {"record_stack_traces": True, "_error_on_data_dependent_ops": False}  # choices of this text are what is described
+    kept = torch.Tensor.requires_grad_  # changes no value, and cannot be followed
     options = {name: value for name, value in wanted.items() if name in inspect.signature(make_fx).parameters}
     try:
+        torch.Tensor.requires_grad_ = lambda own, *_, **__: own
         try:
             graph = make_fx(torch.func.functionalize(run), **options)(held, tensors)
         except Exception:
@@ -152,9 +156,21 @@ def _traced(model, args, kwargs):
         lines = str(error).strip().splitlines() or [""]
         raise ValueError(f"the forward pass cannot be followed: {type(error).__name__}: {lines[0][:300]}") from error
     finally:
+        torch.Tensor.requires_grad_ = kept
         for handle in handles:
             handle.remove()
     return graph, paths, [*held, *(f"a:{i}" for i in range(len(tensors)))]
+
+
+def _places(model, held):
+    """Every place of a value in the model: its name → the name under which it is held. Each place once, for functional_call puts
+    back what it finds, and would find the values of the trace at a place that it has changed before."""
+    names, places = {id(value): name for name, value in held.items()}, {}
+    for path, module in model.named_modules():
+        for name, value in (*module._parameters.items(), *module._buffers.items()):
+            if value is not None:
+                places[f"{path}.{name}" if path else name] = names[id(value)]
+    return places
 
 
 def _changes_in_place(target):

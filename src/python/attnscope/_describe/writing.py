@@ -9,6 +9,7 @@ import torch
 
 from .._capture.shared import _save
 from . import fitting
+from .around import sines
 from .naming import Stored, heads_apart, in_layers
 from .rotary import rotary
 from .tracing import Unnamed
@@ -19,15 +20,22 @@ HEADER = "# Written by attnscope.describe: what each tensor of model.safetensors
 class Written:
     """A description in the making: settings, the tensors of each part, copies, and remarks."""
 
-    def __init__(self, reading, leaves):
-        self.reading, self.stored = reading, Stored(leaves)
+    def __init__(self, reading, leaves, within=""):
+        self.reading, self.stored, self.within = reading, Stored(leaves), within  # `within` stands before the names of copies
+        self.encoder_settings = self.padding = None
         self.settings, self.parts, self.tensors, self.notes = {}, {}, {}, list(reading.notes)
         self.layers, self.n = reading.layers, len(reading.layers)
         self._attention()
         self._norms()
         self._mlp()
         self._embedding()
+        if reading.has_no_residual:
+            self.settings["residual"] = "none"
+        if within:
+            return
         self._head()
+        if reading.encoder is not None:
+            self._encoder(Written(reading.encoder, leaves, "encoder."))
 
     # Tensors.
 
@@ -38,6 +46,7 @@ class Written:
 
     def copy(self, name, by_layer, why):
         """Copies under a plain name, for what no stored tensor holds as it is."""
+        name = self.within + name
         for idx, values in enumerate(by_layer):
             self.tensors[name.replace("{layer}", str(idx))] = values.to(torch.float32).contiguous()
         self.notes.append(f"{name}: {why}")
@@ -100,6 +109,20 @@ class Written:
         n_heads, d_head, _ = first.q.weight.shape
         maps = {name: [getattr(layer.attention, name) for layer in self.layers] for name in "qkv"}
         self._settings_of_attention(n_heads, d_head, maps)
+        crosses = [layer.cross for layer in self.layers if layer.cross is not None]
+        self._settings_of_crosses(crosses)
+        own = [layer.attention for layer in self.layers]
+        sharing = _sharing([m for a in own + crosses for m in (a.k, a.v)])
+        self.settings["n_kv_heads"] = n_heads // sharing
+        self.parts.update(self._maps(own, "blocks.{layer}.", sharing))
+        if crosses:
+            self.parts["cross"] = self._maps(crosses, "blocks.{layer}.cross.", sharing)
+
+    def _maps(self, attentions, place, sharing):
+        """The parts of attentions, one of each layer, whose keys and values serve `sharing` heads."""
+        first, parts = attentions[0], {}
+        n_heads, d_head, _ = first.q.weight.shape
+        maps = {name: [getattr(a, name) for a in attentions] for name in "qkv"}
         if any(m.weight.shape[1] != d_head for m in maps["k"] + maps["v"]):
             width = maps["v"][0].weight.shape[1]
             raise Unnamed(f"queries have {d_head} values a head and values {width}, which a description does not say",
@@ -109,25 +132,56 @@ class Written:
                 raise Unnamed("values are normed or turned", [m.node])
             if m.factor != 1:
                 m.weight, m.bias = m.weight * m.factor, m.bias * m.factor
-        sharing = _sharing([*maps["k"], *maps["v"]])
-        n_kv = n_heads // sharing
-        self.settings["n_kv_heads"] = n_kv
         of = {name: [(_single(m.weight[::sharing if name != "q" else 1]), _single(m.bias[::sharing if name != "q" else 1]))
                      for m in own] for name, own in maps.items()}
-        if not self._fused(of, n_heads, n_kv):
-            for name in "qkv":
-                self.parts[name] = self.linear(name, f"blocks.{{layer}}.{name}", of[name])
-        o = [(_single(layer.attention.o), _single(layer.attention.o_bias)) for layer in self.layers]
+        n_kv = n_heads // sharing
+        for name, kinds in (("qkv", "qkv"), ("kv", "kv")):
+            fused = self._fused(of, kinds, place + name, n_heads, n_kv)
+            if fused:
+                parts[name] = fused
+                break
+        for name in "qkv":
+            if not any(name in fused for fused in parts):
+                parts[name] = self.linear(name, place + name, of[name])
+        o = [(_single(a.o), _single(a.o_bias)) for a in attentions]
         if not all(_is_identity(w.reshape(w.shape[0], -1)) and float(b.abs().max()) == 0 for w, b in o):
-            self.parts["o"] = self._out(o)
+            parts["o"] = self._out(o, place + "o")
         for name in "qk":
             norms = [m.norm for m in maps[name]]
             if any(norm is not None for norm in norms):
                 if not all(norm is not None for norm in norms):
                     raise Unnamed("some layers norm their queries or keys and others do not", [first.node])
-                self.parts[f"{name}_norm"] = self.norm(f"blocks.{{layer}}.{name}_norm", norms)
+                parts[f"{name}_norm"] = self.norm(f"{place}{name}_norm", norms)
+        return parts
 
-    def _out(self, o):
+    def _settings_of_crosses(self, crosses):
+        """Checks that attention to the encoder differs from that of the decoder in its maps alone."""
+        for layer, cross in zip(self.layers, crosses):
+            own = layer.attention
+            n_heads, d_head = own.q.weight.shape[:2]
+            if cross.q.weight.shape[:2] != (n_heads, d_head):
+                found = f"{cross.q.weight.shape[0]} heads by {cross.q.weight.shape[1]}"
+                raise Unnamed(f"attention to the encoder has {found}, that of the decoder {n_heads} by {d_head}", [cross.node])
+            if cross.q.turns is not None or cross.k.turns is not None:
+                raise Unnamed("queries or keys are turned by their position in the attention to the encoder", [cross.node])
+            if not bool(cross.rows.visible.all()):
+                raise Unnamed("a mask hides tokens of the encoder from the decoder, such as that of padding: give an example without "
+                              "padding", [cross.node])
+            if float(cross.rows.bias.abs().max()) >= 1e-6:
+                raise Unnamed("something is added to the scores of the attention to the encoder", [cross.node])
+            for what, a, b in (("axis of its softmax", cross.rows.axis, own.rows.axis),
+                               ("cap of its scores", cross.rows.softcap, own.rows.softcap)):
+                if a != b:
+                    raise Unnamed(f"attention to the encoder has another {what} than the decoder's own", [cross.node])
+            scale = cross.rows.scale and cross.rows.scale * cross.q.factor * cross.k.factor
+            if scale is not None and abs(scale / self.scale - 1) > 1e-6:
+                if cross.q.norm is not None:
+                    raise Unnamed("attention to the encoder has another scale than the decoder's own, after a norm of queries",
+                                  [cross.node])
+                cross.q.weight, cross.q.bias = (x * (scale / self.scale) for x in (cross.q.weight, cross.q.bias))
+                self.notes.append("attention to the encoder has another scale: its maps of queries hold the difference")
+
+    def _out(self, o, place):
         """[d_model, head, d]"""
         flat = [(w.reshape(w.shape[0], -1), b) for w, b in o]
         for axes, order in (("head in out", (1, 2, 0)), ("out head in", (0, 1, 2))):
@@ -137,12 +191,12 @@ class Written:
             found = self.stored.one_name(values)
             if found and self.stored.by_name[in_layers(found, self.n)[0]].dim() == 3:
                 part = {"weight": self.keep(found), "axes": axes}
-                bias = self.vector("blocks.{layer}.o.bias", [b for _, b in o])
+                bias = self.vector(place + ".bias", [b for _, b in o])
                 return {**part, **({"bias": bias} if bias else {})}
-        return self.linear("o", "blocks.{layer}.o", flat)
+        return self.linear("o", place, flat)
 
-    def _fused(self, of, n_heads, n_kv):
-        """Whether one stored tensor holds queries, keys and values."""
+    def _fused(self, of, kinds, place, n_heads, n_kv):
+        """The part of one stored tensor that holds the maps of `kinds`; None where there is none."""
         d_head = of["q"][0][0].shape[1]
         flat = {name: [(w.reshape(-1, w.shape[-1]), b.reshape(-1)) for w, b in own] for name, own in of.items()}
         group = n_heads // n_kv
@@ -150,13 +204,13 @@ class Written:
         def by_head(i, at):
             pieces = []
             for head in range(n_kv):
-                for name in "qkv":
+                for name in kinds:
                     rows = slice(head * (group if name == "q" else 1) * d_head, (head + 1) * (group if name == "q" else 1) * d_head)
                     pieces.append(flat[name][i][at][rows])
             return torch.cat(pieces)
 
         def whole(i, at):
-            return torch.cat([flat[name][i][at] for name in "qkv"])
+            return torch.cat([flat[name][i][at] for name in kinds])
 
         for per, joined in (("all", whole), ("head", by_head)):
             weights = [joined(i, 0) for i in range(self.n)]
@@ -167,12 +221,11 @@ class Written:
                 shape = self.stored.by_name[in_layers(found, self.n)[0]].shape
                 if len(shape) != 2:
                     continue
-                part = {"weight": self.keep(found), "order": "q k v", "per": per}
+                part = {"weight": self.keep(found), "order": " ".join(kinds), "per": per}
                 biases = [joined(i, 1) for i in range(self.n)]
-                bias = self.vector("blocks.{layer}.qkv.bias", biases)
-                self.parts["qkv"] = {**part, **({"axes": axes} if axes else {}), **({"bias": bias} if bias else {})}
-                return True
-        return False
+                bias = self.vector(place + ".bias", biases)
+                return {**part, **({"axes": axes} if axes else {}), **({"bias": bias} if bias else {})}
+        return None
 
     def _settings_of_attention(self, n_heads, d_head, maps):
         layers = [layer.attention for layer in self.layers]
@@ -184,7 +237,7 @@ class Written:
                     raise Unnamed("layers differ in their scale, after a norm of queries", [attention.node])
                 attention.q.weight, attention.q.bias = (x * (scale / scales[0]) for x in (attention.q.weight, attention.q.bias))
             self.notes.append("layers differ in the scale of their scores: the maps of queries hold the difference")
-        scale = scales[0]
+        scale = self.scale = scales[0]
         word = next((word for word, value in (("inv_sqrt_d", d_head ** -0.5), ("inv_d", 1 / d_head), ("none", 1.0))
                      if abs(scale / value - 1) < 1e-6), None)
         self.settings["scale"] = word or float(f"{scale:.9g}")
@@ -309,11 +362,15 @@ class Written:
         for place in ("attn_pre", "attn_out", "attn_post", "mlp_pre", "mlp_out", "mlp_post"):
             if place in self.layers[0].norms:
                 self.parts[place] = self.norm(f"blocks.{{layer}}.{place}", [layer.norms[place] for layer in self.layers])
+        for place in ("pre", "out", "post"):
+            if f"cross_{place}" in self.layers[0].norms:
+                norms = [layer.norms[f"cross_{place}"] for layer in self.layers]
+                self.parts["cross"][place] = self.norm(f"blocks.{{layer}}.cross.{place}", norms)
         if self.reading.final_norm is not None:
             self.parts["final_norm"] = self.norm("final_norm", [self.reading.final_norm])
         if self.reading.embedding.norm is not None:
             self.parts["embed_norm"] = self.norm("embed_norm", [self.reading.embedding.norm])
-        if self.reading.head.norm is not None:
+        if self.reading.head is not None and self.reading.head.norm is not None:
             self.parts["head_norm"] = self.norm("head_norm", [self.reading.head.norm])
         all_norms = getattr(self, "_kinds", [])
         if not all_norms:
@@ -366,6 +423,9 @@ class Written:
 
     def _embedding(self):
         e = self.reading.embedding
+        if e.values is not None:
+            self._values(e)
+            return
         found = self.stored.one_name([e.tokens])
         if found and self.stored.by_name[found].shape[-1] == e.tokens.shape[1]:
             self.parts["tokens"] = self.keep(found)
@@ -379,13 +439,37 @@ class Written:
         if e.positions is None:
             self.settings.setdefault("positions", "none")
             return
+        if not self._positions(e.positions):
+            self._copied_positions(e.positions)
+
+    def _values(self, e):
+        """A map of rows of numbers. What is added at each position is its bias and the positions: a stored bias tells them apart."""
+        d_model = e.values.shape[0]
+        biases = [torch.zeros(d_model, dtype=torch.float64),
+                  *(value.reshape(-1).double() for value in self.stored.by_name.values() if value.numel() == d_model)]
+        if bool((e.positions - e.positions[:1]).abs().max() <= 1e-9 * e.positions.abs().max()):
+            bias = e.positions[0]
+            self.settings.setdefault("positions", "none")
+        else:
+            bias = next((b for b in biases if self._positions(e.positions - b)), None)
+            if bias is None:
+                bias = biases[0]
+                self._copied_positions(e.positions)
+        self.parts["values"] = self.linear("values", "values", [(_single(e.values), _single(bias))])
+
+    def _copied_positions(self, added):
         if "positions" in self.settings:
             self.notes.append("positions are added to the tokens as well as used by the heads")
-        if e.sines and "positions" not in self.settings:
-            self.settings["positions"] = e.sines
-            return
-        n = e.positions.shape[0]
-        rows = e.positions.to(torch.float32)
+        self.parts["positions"] = self.copy("positions", [added.to(torch.float32)],
+                                            f"what the model adds at its first {len(added)} positions: a copy")
+
+    def _positions(self, added):
+        """Whether what is added at each position is computed or stored; it is then a part or a setting."""
+        kind = sines(added)
+        if kind and "positions" not in self.settings:
+            self.settings["positions"] = kind
+            return True
+        (n, d_model), rows = added.shape, added.to(torch.float32)
         for name, value in self.stored.by_name.items():
             if value.numel() < rows.numel() or value.numel() % d_model:
                 continue
@@ -400,24 +484,51 @@ class Written:
                               if float((table[s:s + n] - rows).abs().max()) <= 1e-6 * float(rows.abs().max())), None)
                 if start is None:
                     continue
+                if "positions" in self.settings:
+                    self.notes.append("positions are added to the tokens as well as used by the heads")
                 if start == 0:
                     self.parts["positions"] = {"weight": self.keep(name), "axes": "column row"} if turned else self.keep(name)
                 else:
                     how = [f"from row {start} on"] * bool(start) + ["transposed"] * turned
                     self.parts["positions"] = self.copy("positions", [table[start:]], f"{name}, {', '.join(how)}")
-                return
-        self.parts["positions"] = self.copy("positions", [rows], f"what the model adds at its first {n} positions: a copy")
+                return True
+        return False
+
+    def _encoder(self, encoder):
+        """Joins what was made of the encoder: its parts, and the settings in which it differs from the decoder."""
+        if encoder.reading.d_model != self.reading.d_model:
+            raise Unnamed(f"the encoder's residual has {encoder.reading.d_model} values and the decoder's {self.reading.d_model}")
+        own, of_decoder = encoder.settings, self.settings
+        if not (_rotates(own) and _rotates(of_decoder)):
+            of_decoder.update({key: own[key] for key in _ROTARY if key in own})
+            own.update({key: of_decoder[key] for key in _ROTARY if key in of_decoder})
+        for key in (*_SHARED, *_ROTARY):
+            if own.get(key) != of_decoder.get(key):
+                raise Unnamed(f"encoder and decoder differ in {key}: {own.get(key)} and {of_decoder.get(key)}")
+        if _rotates(own) and "rope_divisors" in of_decoder and "rope_divisors" not in own:
+            raise Unnamed("encoder and decoder differ in the frequencies of their rotary embedding")
+        usual = {"embed_scale": 1.0, "residual": "added", "d_rotary": own["d_head"]}
+        own = {**{key: value for key, value in usual.items() if key in of_decoder}, **own}
+        before = {**of_decoder, "mask": "bidirectional"}
+        differs = {key: value for key, value in own.items() if key not in (*_SHARED, *_ROTARY) and before.get(key) != value}
+        if "positions" in encoder.parts and "positions" in own:
+            differs["positions"] = own["positions"]  # a table alone would say that there is nothing else
+        self.parts["encoder"] = {**encoder.parts, "set": differs}
+        self.tensors.update(encoder.tensors)
+        self.notes += encoder.notes
+        self.encoder_settings = encoder.settings
+        first = int(self.reading.text.value.reshape(-1)[0])
+        self.settings["start_token"] = first
+        self.notes.append(f"start_token: the first target token of the example, {first}")
 
     def _head(self):
         head = self.reading.head
-        if self.reading.has_no_residual:
-            self.settings["residual"] = "none"
         if head.unembed is None:
             self.settings["head"] = "none"
             return
         weight, bias = head.unembed
         tokens = self.reading.embedding.tokens
-        if not (weight.shape == tokens.shape and torch.equal(weight.float(), tokens.float())):
+        if tokens is None or not (weight.shape == tokens.shape and torch.equal(weight.float(), tokens.float())):
             self.parts["unembed"] = self.linear("unembed", "unembed", [(weight, bias)])
         elif float(bias.abs().max()) > 0:
             self.parts["logit_bias"] = self.vector("logit_bias", [bias])
@@ -426,7 +537,8 @@ class Written:
             if head.activation != self.settings.setdefault("activation", head.activation):
                 self.settings["head_activation"] = head.activation
         tied = "unembed" not in self.parts
-        if not tied and (head.pooled or head.picked is not None and len(head.picked) == 1 and weight.shape[0] != len(tokens)):
+        is_of_tokens = tokens is not None and weight.shape[0] == len(tokens)
+        if not tied and (head.pooled or head.picked is not None and len(head.picked) == 1 and not is_of_tokens):
             at = head.picked[0]
             word = head.pooled or ("last" if at == self.reading.n - 1 else "first" if at == 0 else None)
             if word is not None:
@@ -442,20 +554,40 @@ class Written:
         lines += [f"# {note}\n" for note in dict.fromkeys(self.notes)]
         lines.append("\n[set]\n")
         lines += [f"{key} = {_toml(value)}\n" for key, value in self.settings.items()]
-        lines.append("\n[tensors]\n")
-        for key, part in self.parts.items():
-            if isinstance(part, dict):
-                part = part["weight"] if list(part) == ["weight"] else part
-            if isinstance(part, dict):
-                lines.append(f"{key} = {{ {', '.join(f'{k} = {_toml(v)}' for k, v in part.items())} }}\n" if part
-                             else f"{key} = {{}}\n")
-            else:
-                lines.append(f"{key} = {_toml(part)}\n")
+        sections = {"tensors": self.parts, "tensors.cross": self.parts.get("cross"),
+                    "tensors.encoder": self.parts.get("encoder"), "tensors.encoder.set": self.parts.get("encoder", {}).get("set")}
+        for name, parts in sections.items():
+            lines += [f"\n[{name}]\n", *_lines(parts)] if parts else []
         save(path, self.tensors)
         to = os.path.join(path, "attnscope.toml")
         with open(to + ".part", "w", encoding="utf-8") as file:
             file.write("".join(lines))
         os.replace(to + ".part", to)
+
+
+# Settings that hold for encoder and decoder alike.
+_SHARED = ("scale", "softcap", "softmax_axis", "window", "window_layers")
+_ROTARY = ("rope_theta", "rope_interleaved", "rope_direction")
+
+
+def _rotates(settings):
+    return settings.get("positions") == "rotary"
+
+
+def _lines(parts):
+    """The lines of a section; the sections inside it come after it."""
+    lines = []
+    for key, part in parts.items():
+        if key in ("cross", "encoder", "set"):
+            continue
+        if isinstance(part, dict):
+            part = part["weight"] if list(part) == ["weight"] else part
+        if isinstance(part, dict):
+            lines.append(f"{key} = {{ {', '.join(f'{k} = {_toml(v)}' for k, v in part.items())} }}\n" if part
+                         else f"{key} = {{}}\n")
+        else:
+            lines.append(f"{key} = {_toml(part)}\n")
+    return lines
 
 
 def save(path, tensors):
