@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use attnscope_report::{Output, SettingRow, SettingsDocument, printable, text_table};
 use attnscope_screen::{Keymap, keys_in_force};
-use attnscope_system::config::{Config, SETTINGS};
+use attnscope_system::config::{Config, SETTINGS, Value};
 use clap::{Subcommand, ValueEnum};
 
 use super::Ended;
@@ -82,7 +82,7 @@ fn document(config: &Config) -> SettingsDocument {
         });
         SettingRow::number(format!("thresholds.{name}"), value, &origin)
     });
-    let keymap = Keymap::with(&config.keys).unwrap_or_default();
+    let keymap = Keymap::of(config).unwrap_or_default();
     let keys = keys_in_force(&keymap).into_iter().map(|(action, keys)| {
         let change = config.keys.iter().find(|change| change.action == action);
         let origin = change.filter(|_| keymap.is_of(&config.keys));
@@ -91,11 +91,20 @@ fn document(config: &Config) -> SettingsDocument {
         });
         SettingRow::keys(format!("keys.{action}"), keys, &origin)
     });
+    let commands = config.commands.iter().map(|command| {
+        let name = format!("commands.{}", command.name);
+        SettingRow::keys(name, command.words.clone(), &command.origin)
+    });
+    let themes = config.themes.iter().map(|theme| {
+        let name = format!("themes.{}", theme.name);
+        SettingRow::new(name, &Value::Text(theme.about()), &theme.origin)
+    });
+    let own = commands.chain(themes);
     SettingsDocument {
         version: 1,
         file: config.path.as_ref().map(|path| path.display().to_string()),
         is_there: config.is_there,
-        settings: settings.chain(thresholds).chain(keys).collect(),
+        settings: settings.chain(thresholds).chain(keys).chain(own).collect(),
         problems: config.problems.clone(),
     }
 }

@@ -19,7 +19,7 @@ pub struct Args {
 /// Everything that is wrong with the keys of the settings, or with the file that they are in.
 pub fn run(args: &Args) -> Result<()> {
     let config = config();
-    let keymap = match Keymap::with(&config.keys) {
+    let keymap = match Keymap::of(config) {
         Ok(keymap) if config.problems.is_empty() => keymap,
         _ => bail!("{}", config.problems.join("\n")),
     };

@@ -1,5 +1,6 @@
 //! What a person's settings are for this command: the file and the environment, read once, and what flags say on top.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -7,9 +8,10 @@ use anyhow::{Result, bail};
 use attnscope_checks::Thresholds;
 use attnscope_compute::ops::Device;
 use attnscope_screen::{Keymap, Limits, Setup};
-use attnscope_system::config::{Config, setting};
+use attnscope_system::config::{Config, Kind, Setting, setting};
 use attnscope_worker::Terms;
 use clap::ValueEnum;
+use clap::builder::{PossibleValue, TypedValueParser};
 
 use super::progress::note;
 use super::python_code::CODE;
@@ -25,7 +27,7 @@ pub fn config() -> &'static Config {
 /// Reads the file and the environment, keys included.
 fn read() -> Config {
     let mut config = Config::read(|name| std::env::var_os(name));
-    if let Err(problems) = Keymap::with(&config.keys) {
+    if let Err(problems) = Keymap::of(&config) {
         config.problems.extend(problems);
     }
     config
@@ -94,8 +96,8 @@ pub fn limits() -> Limits {
 #[command(next_help_heading = "Screen")]
 pub struct ScreenArgs {
     /// Colours of text and frames [default: to suit the background]
-    #[arg(long, value_enum, value_name = "THEME")]
-    theme: Option<Theme>,
+    #[arg(long, value_parser = ThemeParser, value_name = "THEME")]
+    theme: Option<String>,
     /// Background of the terminal [default: ask the terminal]
     #[arg(long, value_enum, value_name = "GROUND")]
     background: Option<Background>,
@@ -110,12 +112,35 @@ pub struct ScreenArgs {
     graphics: Option<Graphics>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Theme {
-    Auto,
-    Dark,
-    Light,
-    HighContrast,
+/// Takes the built-in themes, which help and completions list, and those of the settings.
+#[derive(Debug, Clone, Copy)]
+struct ThemeParser;
+
+impl TypedValueParser for ThemeParser {
+    type Value = String;
+
+    /// Whether there is such a theme, the settings say.
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> std::result::Result<String, clap::Error> {
+        clap::builder::StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(built_in_themes().iter().map(PossibleValue::new)))
+    }
+}
+
+/// The names of the built-in themes.
+fn built_in_themes() -> &'static [&'static str] {
+    let theme = Setting::find(setting::THEME.section, setting::THEME.name);
+    match theme.map(|theme| theme.kind) {
+        Some(Kind::Theme(known)) => known,
+        _ => &[],
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -166,7 +191,7 @@ impl ScreenArgs {
     pub fn config(&self) -> Result<Config> {
         let mut config = config().clone();
         let flags = [
-            (&setting::THEME, "--theme", self.theme.as_ref().map(name)),
+            (&setting::THEME, "--theme", self.theme.clone()),
             (
                 &setting::BACKGROUND,
                 "--background",
@@ -206,7 +231,7 @@ impl ScreenArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_system::config::{Kind, SETTINGS};
+    use attnscope_system::config::SETTINGS;
 
     #[test]
     fn flags_offer_what_settings_take() {
@@ -214,7 +239,6 @@ mod tests {
             T::value_variants().iter().map(name).collect()
         }
         for (setting, flags) in [
-            ("theme", names::<Theme>()),
             ("background", names::<Background>()),
             ("color", names::<Color>()),
             ("color_map", names::<ColorMap>()),

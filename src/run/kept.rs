@@ -104,6 +104,16 @@ impl Kept {
         self.lock().extend(shared);
     }
 
+    /// Bytes that are kept.
+    pub fn n_bytes(&self) -> usize {
+        let of = |all: &mut dyn Iterator<Item = usize>| all.sum::<usize>() * size_of::<f32>();
+        let inputs = of(&mut self.lock().values().map(|values| values.len()));
+        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = of(&mut added.values().map(|values| values.len()));
+        let memory = self.memory.get().map_or(0, |memory| memory.hidden.len());
+        inputs + added + memory * size_of::<f32>()
+    }
+
     pub fn put_memory(&self, hidden: Vec<f32>, ends: FinalStates) {
         // A run has one encoder, so an existing value is the same.
         let _ = self.memory.set(Encoded { hidden, ends });

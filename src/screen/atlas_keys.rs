@@ -1,6 +1,5 @@
 //! Moves through the atlas of the Overview panel: from the model to a layer, to a head, and back.
 
-use super::areas::areas;
 use super::panels;
 use super::state::app::App;
 use super::state::panel::Panel;
@@ -36,7 +35,7 @@ impl App {
         if self.panel != Panel::Overview || down.unsigned_abs() != 1 {
             return None;
         }
-        let body = areas(self.size).body;
+        let body = self.areas().body;
         let across = panels::overview::heads_across(self.scene(), body)?;
         let head_idx = self.selection.head_idx;
         let next = head_idx.checked_add_signed(down * across as isize)?;

@@ -153,6 +153,7 @@ impl App {
             return Some(row.action);
         }
         let action = self.keys.binding_of(key, self.panel).map(|row| row.action);
+        let action = action.or_else(|| self.keys.command_of(key).map(Action::Command));
         let letter = match key.code {
             KeyCode::Char(letter) if key.modifiers.is_empty() => letter,
             _ => return action,

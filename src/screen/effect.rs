@@ -19,6 +19,8 @@ impl Effect {
             Self::Against(against) => worker.against(against),
             Self::QueryRows(query) => worker.query_rows(query),
             Self::Compare(pair) => worker.compare(pair),
+            Self::Reload(a) => worker.reload(a),
+            Self::Again(run, is_second) => worker.again(run, is_second),
             Self::OpenStep(step) => worker.open_step(step),
             Self::ReadAgain => worker.read_again(),
             Self::Sweep(query) => worker.sweep(query),
@@ -29,6 +31,7 @@ impl Effect {
             | Self::ExportFigure
             | Self::Stop
             | Self::EditOutside(_)
+            | Self::Command(_)
             | Self::Remember(_)
             | Self::Copy(_) => {}
         }

@@ -1,5 +1,6 @@
 //! Turns the worker's events into state.
 
+use attnscope_run::Subject;
 use attnscope_worker::{Event, QuestionKind, RunId};
 
 use super::state::app::App;
@@ -18,8 +19,13 @@ impl App {
                 prompt_form,
                 device,
             } => {
-                let is_again = self.opened.is_some();
+                let name = self.opened.as_ref().map(Subject::name);
+                let is_again = name.is_some();
                 if is_again {
+                    if name == Some(subject.name()) {
+                        // Its files may have changed.
+                        self.runs.seen.clear();
+                    }
                     self.forget();
                 }
                 if let Some(view) = &mut self.training {
@@ -70,6 +76,20 @@ impl App {
                     grids[0]
                 });
                 self.arrive(&source);
+            }
+            Event::StartedAgain {
+                run,
+                subject,
+                prompt,
+                source,
+                origin,
+            } => {
+                self.runs.a = Some(Run::new(run, subject, prompt, source, origin));
+                (self.preparing, self.notice) = (None, self.unknown_text());
+                if let Some(second) = self.runs.b.as_mut().filter(|b| b.run.is_none()) {
+                    second.is_asked = false;
+                }
+                self.select_grid(self.selection.stack);
             }
             Event::WhatIfStarted { run, subject } => self.second_started(run, subject, None),
             Event::SecondStarted {
@@ -232,6 +252,7 @@ impl App {
             | Event::RunningCode { .. }
             | Event::Renewed(_)
             | Event::Started { .. }
+            | Event::StartedAgain { .. }
             | Event::WhatIfStarted { .. }
             | Event::SecondStarted { .. }
             | Event::Comparing { .. }

@@ -104,7 +104,7 @@ fn lead(app: Scene<'_>) -> Option<String> {
         ));
     }
     if app.shows_one_pane() {
-        let n = panels::panes(app, super::areas::areas(app.size).body).len();
+        let n = panels::panes(app, app.areas().body).len();
         let at = app.focused_pane().unwrap_or(0) + 1;
         let [next, zoom] = [Action::FocusNext, Action::ZoomPane].map(key);
         let all = if app.is_zoomed() {
@@ -139,7 +139,7 @@ fn lead_width(app: Scene<'_>, width: u16) -> usize {
 /// Description of the place under the pointer, as the panel gives it.
 fn under_pointer(app: Scene<'_>) -> Option<String> {
     let at = app.pointer.filter(|_| app.overlay.is_none())?;
-    panels::told_at(app, super::areas::areas(app.size).body, at)
+    panels::told_at(app, app.areas().body, at)
 }
 
 /// Width of a hint in columns.

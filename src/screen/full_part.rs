@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use attnscope_worker::PartQuery;
 
-use super::areas::areas;
 use super::panels;
 use super::state::app::App;
 use super::state::msg::Effect;
@@ -19,7 +18,7 @@ impl App {
         if self.panel != Panel::Head || !scene.shows_part() {
             return;
         }
-        let (queries, keys) = panels::head_layout::shown_cells(scene, areas(self.size).body);
+        let (queries, keys) = panels::head_layout::shown_cells(scene, self.areas().body);
         let head = scene.wanted_head();
         let Some(run) = scene.run() else { return };
         let is_awaited = run.awaited_part.as_ref().is_some_and(|wanted| {

@@ -42,6 +42,7 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
             // Leave room for the current place: cut a long name on the left, because its end says more than its beginning.
             let name = cut_left(&name, (width as usize / 3).max(16));
             left.push(Span::styled(name, theme.strong()));
+            left.extend(made_otherwise(app));
             let crumbs = Span::raw(crumbs(app));
             match second {
                 // Panels show B or the difference, not the checkpoint alone: more important than any fact.
@@ -156,6 +157,17 @@ fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
     parts.into_iter().flatten().collect()
 }
 
+/// What sets A apart, if it is a run of before that is not the text through the checkpoint as it is.
+fn made_otherwise(app: Scene<'_>) -> Option<Span<'static>> {
+    let seen = app.seen_of(app.runs.a.as_ref()?)?;
+    let apart = Some(seen.apart()).filter(|apart| !apart.is_empty())?;
+    let words = format!("  A: {} ", cut(&apart, MOST_APART));
+    Some(Span::styled(words, app.theme.notable()))
+}
+
+/// Columns of what sets A apart.
+const MOST_APART: usize = 30;
+
 /// How B was made, and which side is shown.
 fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     let style = app
@@ -173,7 +185,9 @@ fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     let words = match second.way {
         SecondRunKind::WhatIf(_) | SecondRunKind::Against(Against::Reload) => second.way.words(),
         SecondRunKind::Against(Against::Target(_)) => cut_left(&second.way.words(), room),
-        SecondRunKind::Against(Against::Prompt(_)) => cut(&second.way.words(), room),
+        SecondRunKind::Against(Against::Prompt(_)) | SecondRunKind::Earlier(..) => {
+            cut(&second.way.words(), room)
+        }
     };
     [
         Span::raw("  "),

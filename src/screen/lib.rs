@@ -3,8 +3,11 @@
 mod areas;
 mod asking;
 mod atlas_keys;
+mod background;
 mod bookmarks;
 mod chart_text;
+mod choosing_runs;
+mod commanding;
 mod comparing;
 mod copying;
 mod editing;
@@ -62,7 +65,7 @@ pub use state::keymap::{Keymap, key_problems, key_rows, keys_in_force, keys_page
 pub use state::known::Known;
 pub use state::limits::Limits;
 pub use state::look::Look;
-pub use state::msg::{Effect, Msg};
+pub use state::msg::{Effect, Msg, ReadyCommand};
 pub use state::panel::Panel;
 pub use state::prompts_view::End;
 pub use state::protocol::{Graphics, Protocol};

@@ -2,15 +2,15 @@
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-use super::areas::areas;
 use super::state::app::{App, Overlay};
 use super::state::msg::Effect;
 use super::state::panel::Panel;
+use super::widgets::strip;
 use super::{footer, header, panels, view};
 
 impl App {
     pub(super) fn mouse(&mut self, mouse: MouseEvent, effects: &mut Vec<Effect>) {
-        let areas = areas(self.size);
+        let areas = self.areas();
         let at = (mouse.column, mouse.row);
         self.pointer = match mouse.kind {
             MouseEventKind::Moved | MouseEventKind::Drag(_) | MouseEventKind::Down(_) => Some(at),
@@ -25,6 +25,9 @@ impl App {
                     self.go(panel);
                 } else if header::is_badge(self.scene(), areas.header, at) {
                     self.go(Panel::Checks);
+                } else if let Some(nth) = strip::run_at(self.scene(), areas.strip, at) {
+                    self.pointer = None;
+                    self.choose_run(nth, false, effects);
                 } else if let Some(action) = footer::action_at(self.scene(), areas.footer, at) {
                     self.pointer = None;
                     self.act_if_enabled(action, effects);

@@ -61,6 +61,7 @@ impl App {
         items.extend(checks::palette_items(self.scene()));
         items.extend(self.history_items());
         items.extend(self.action_items());
+        items.extend(self.command_items());
         items.extend(self.colour_items());
         items.extend(self.supposed_items());
         items.extend(self.bookmark_items());

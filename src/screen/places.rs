@@ -158,7 +158,7 @@ impl App {
             Target::Colours(colours) => self.choose_colours(colours),
             Target::Bookmark(idx) => self.go_to_bookmark(idx),
             Target::Supposed(nth) => self.switch_what_if(nth),
-            Target::Seen(nth) => self.run_seen(nth, effects),
+            Target::Seen(nth) => self.choose_run(nth, false, effects),
             Target::Prompt(source) => {
                 let request = Request {
                     source,

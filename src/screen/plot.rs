@@ -8,7 +8,6 @@ use attnscope_run::WhatIf;
 use attnscope_terminal::theme::Theme;
 use attnscope_worker::{Against, Event, Sink, Worker};
 
-use super::areas::areas;
 use super::export::{Export, Paper};
 use super::panels;
 use super::state::app::App;
@@ -172,7 +171,7 @@ fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
         return false;
     };
     let has_head = || {
-        let view = panels::head_layout::view(app.scene(), areas(app.size).body);
+        let view = panels::head_layout::view(app.scene(), app.areas().body);
         app.scene().shown_detail().is_some()
             && (!app.scene().shows_part()
                 || app.scene().part_with(&view.queries, &view.keys).is_some())

@@ -79,12 +79,23 @@ impl App {
     /// Requests B once A has finished.
     pub(super) fn ask_second(&mut self, effects: &mut Vec<Effect>) {
         let is_over = |run: &Run| matches!(run.state, RunState::Done { .. });
-        let is_over = self.runs.a.as_ref().is_some_and(is_over);
-        if let Some(second) = self.runs.b.as_mut().filter(|b| !b.is_asked && is_over) {
+        let Some(a) = self
+            .runs
+            .a
+            .as_ref()
+            .filter(|run| is_over(run))
+            .map(|run| run.id)
+        else {
+            return;
+        };
+        if let Some(second) = self.runs.b.as_mut().filter(|b| !b.is_asked) {
             second.is_asked = true;
-            effects.push(match &second.way {
-                SecondRunKind::WhatIf(what_ifs) => Effect::WhatIf(what_ifs.clone()),
-                SecondRunKind::Against(against) => Effect::Against(against.clone()),
+            effects.push(match (&second.way, second.earlier) {
+                (_, Some(id)) => Effect::Again(id, true),
+                (SecondRunKind::Earlier(id, _), None) => Effect::Again(*id, true),
+                (SecondRunKind::WhatIf(what_ifs), None) => Effect::WhatIf(what_ifs.clone()),
+                (SecondRunKind::Against(Against::Reload), None) => Effect::Reload(a),
+                (SecondRunKind::Against(against), None) => Effect::Against(against.clone()),
             });
         }
     }

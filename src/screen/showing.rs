@@ -1,8 +1,7 @@
 //! Ways to change the display: head types, zoom, colours.
 
-use attnscope_terminal::theme::{Colours, Depth, Diverging, Ground, Look, Sequential, Theme};
+use attnscope_terminal::theme::{Colours, Depth, Diverging, Ground, Inks, Look, Sequential, Theme};
 
-use super::areas::areas;
 use super::panels;
 use super::state::app::App;
 use super::state::find::{Item, Target};
@@ -28,9 +27,14 @@ impl App {
                 self.follows_ground = false;
                 let look = Look {
                     is_high_contrast,
+                    inks: Inks::default(),
                     ..look
                 };
                 Theme::with(ground, depth, look)
+            }
+            Colours::Own(own, look) => {
+                self.follows_ground &= own.is_none();
+                Theme::with(own.unwrap_or(ground), depth, look)
             }
             Colours::Depth(depth) => Theme::with(ground, depth, look),
             Colours::Map(map) => Theme::with(ground, depth, Look { map, ..look }),
@@ -91,7 +95,11 @@ impl App {
                 Colours::Depth(depth),
             )
         });
-        let all = themes.into_iter().chain(maps).chain(differences);
+        let own = self.themes.iter().map(|own| {
+            let colours = Colours::Own(own.ground, own.look);
+            item(format!("{} theme", own.name), &own.about, colours)
+        });
+        let all = themes.into_iter().chain(own).chain(maps).chain(differences);
         all.chain(depths).collect()
     }
 
@@ -140,7 +148,7 @@ impl App {
 
     /// Zooms around the crosshair.
     pub(super) fn zoom(&mut self, by: i32) {
-        let body = areas(self.size).body;
+        let body = self.areas().body;
         let now = panels::head_layout::zoom(self.scene(), body);
         let most_out = -(self.scene().n_along(Axis::Query).max(1).ilog2() as i32);
         // Zoom levels 0 and 1 are the same scale, one cell per pixel: skip one of them.

@@ -1,15 +1,14 @@
 //! What-ifs switched on and off one by one, and undo and redo of texts and of what stands beside them.
 
-use attnscope_prompt::{Request, Source};
+use attnscope_prompt::Request;
 use attnscope_run::WhatIf;
-use attnscope_worker::Against;
 
-use super::state::app::{App, Overlay};
-use super::state::editor::as_text;
-use super::state::find::{Find, Item, Target};
+use super::state::app::App;
+use super::state::find::{Item, Target};
 use super::state::msg::Effect;
 use super::state::run::Preparing;
 use super::state::runs::Shows;
+use super::state::seen::{QUOTED, quoted};
 use super::state::supposed::{Situation, Supposed, on};
 
 impl App {
@@ -100,62 +99,17 @@ impl App {
     /// Notes that the last key or click changed what stands beside A, so that undo leads back.
     pub(super) fn note_change(&mut self, before: Situation) {
         let now = self.situation();
-        if (&before.what_ifs, &before.against) != (&now.what_ifs, &now.against) {
+        let of = |situation: &Situation| {
+            let Situation {
+                what_ifs,
+                against,
+                earlier,
+                ..
+            } = situation.clone();
+            (what_ifs, against, earlier)
+        };
+        if of(&before) != of(&now) {
             self.undone.leave(before);
-        }
-    }
-
-    /// Notes what has begun to run, for the list of runs.
-    pub(super) fn note_run(&mut self) {
-        /// Runs kept at most.
-        const MOST: usize = 50;
-        let here = self.situation().in_force();
-        let seen = &mut self.runs.seen;
-        if here.source.is_some() && !seen.contains(&here) {
-            seen.push(here);
-            let n_over = seen.len().saturating_sub(MOST);
-            seen.drain(..n_over);
-        }
-    }
-
-    /// Opens the list of what ran in this session: a line runs it again, or runs its text beside A.
-    pub(super) fn open_runs(&mut self) {
-        let here = self.situation().in_force();
-        let seen = &self.runs.seen;
-        let current = seen.iter().position(|known| *known == here);
-        let mut items: Vec<Item> = seen.iter().enumerate().map(seen_item).collect();
-        let mut texts: Vec<&Source> = Vec::new();
-        for source in seen.iter().filter_map(|known| known.source.as_ref()) {
-            if here.source.as_ref() != Some(source) && !texts.contains(&source) {
-                texts.push(source);
-            }
-        }
-        items.extend(texts.into_iter().map(|source| {
-            let request = Request {
-                source: source.clone(),
-                ..Request::text("")
-            };
-            let label = format!("beside A: “{}”", quoted(Some(source)));
-            Item::new(label, "B", Target::Against(Against::Prompt(request)))
-        }));
-        self.overlay = Some(Overlay::Palette(Find::at("runs", items, current)));
-    }
-
-    /// Runs again what ran before.
-    pub(super) fn run_seen(&mut self, nth: usize, effects: &mut Vec<Effect>) {
-        if let Some(mut to) = self.runs.seen.get(nth).cloned() {
-            let here = self.situation();
-            // What-ifs that do not belong to it stay in the list, switched off.
-            let mut what_ifs = here.what_ifs.clone();
-            what_ifs.retain(|known| !to.what_ifs.iter().any(|own| own.what_if == known.what_if));
-            what_ifs.iter_mut().for_each(|known| known.is_on = false);
-            what_ifs.append(&mut to.what_ifs);
-            to.what_ifs = what_ifs;
-            if to.source != here.source {
-                self.undone.leave(here);
-            }
-            self.written = Some(format!("now {}", said(&to)));
-            self.restore(to, effects);
         }
     }
 
@@ -182,7 +136,8 @@ impl App {
         let here = self.situation();
         self.drop_second();
         self.runs.what_ifs = to.what_ifs.clone();
-        let source = to.source.clone().filter(|_| to.source != here.source);
+        let is_other = (&to.source, to.a) != (&here.source, here.a);
+        let source = to.source.clone().filter(|_| is_other);
         if let Some((way, shows)) = to.way() {
             self.begin_second(way, shows);
             // With another text, B is asked for once that text runs as A.
@@ -192,6 +147,10 @@ impl App {
         }
         if let Some(source) = source {
             self.preparing = Some(Preparing::Text);
+            if let Some(a) = to.a {
+                effects.push(Effect::Again(a, false));
+                return;
+            }
             effects.push(Effect::Run(Request {
                 source,
                 ..Request::text("")
@@ -200,32 +159,9 @@ impl App {
     }
 }
 
-/// A line of the list of runs.
-fn seen_item((nth, seen): (usize, &Situation)) -> Item {
-    let what = match seen.way() {
-        Some((way, _)) => format!("beside it: {}", way.words()),
-        None => String::new(),
-    };
-    let label = format!("{} “{}”", nth + 1, quoted(seen.source.as_ref()));
-    Item {
-        also: what.clone(),
-        about: what,
-        ..Item::new(label, "run", Target::Seen(nth))
-    }
-}
-
-/// The beginning of a text, on one line.
-fn quoted(source: Option<&Source>) -> String {
-    /// Characters of the text.
-    const QUOTED: usize = 40;
-    let text = source.map(as_text).unwrap_or_default();
-    let shown: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    shown.chars().take(QUOTED).collect()
-}
-
 /// A situation in a few words.
 fn said(to: &Situation) -> String {
-    let shown = quoted(to.source.as_ref());
+    let shown = quoted(to.source.as_ref(), QUOTED);
     let beside = match to.way() {
         Some((way, _)) => way.words(),
         None => "A alone".to_owned(),

@@ -3,7 +3,6 @@
 use attnscope_compute::error::Result;
 use attnscope_report::Page;
 
-use super::areas::areas;
 use super::panels::story::most_scroll;
 use super::state::app::App;
 use super::state::panel::Panel;
@@ -13,7 +12,7 @@ use super::state::story_view::StoryView;
 impl App {
     /// Moves to another page, or scrolls the text of this one.
     pub(super) fn step_story(&mut self, across: isize, down: isize) {
-        let body = areas(self.size).body;
+        let body = self.areas().body;
         let Some(story) = &mut self.story else { return };
         let page_idx = step(story.page_idx, across, story.pages.len());
         if page_idx != story.page_idx {

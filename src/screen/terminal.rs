@@ -26,17 +26,18 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
+use super::background::begin_in_background;
 use super::copying;
 use super::export::{Export, Writer};
 use super::graphics::Pictures;
 #[cfg(unix)]
 use super::hearing::hear_signals;
 use super::hearing::{Ears, listen};
-use super::outside::edit_outside;
+use super::outside::{edit_outside, run_outside};
 use super::state::app::App;
 use super::state::history_view::{HistoryReader, HistoryView};
 use super::state::known::Known;
-use super::state::msg::{Effect, Msg};
+use super::state::msg::{Effect, Msg, ReadyCommand};
 use super::state::panel::Panel;
 use super::state::protocol::Graphics;
 use super::state::remembered::{Remembered, Session};
@@ -110,6 +111,8 @@ pub struct InitialState {
 struct EffectRunner {
     worker: Worker,
     writer: Writer,
+    /// Takes what commands of the settings say.
+    sender: Sender<Msg>,
     /// View and what-ifs to apply once the first text is tokenized.
     place: Option<Shown>,
     what_ifs: Vec<WhatIf>,
@@ -122,6 +125,8 @@ struct EffectRunner {
     is_resized: bool,
     /// A text to edit in the user's own editor.
     outside: Option<String>,
+    /// A command that gets the terminal.
+    lent: Option<ReadyCommand>,
     /// Query sent to the terminal, awaiting its answer.
     question: Option<Question>,
     graphics: Graphics,
@@ -207,6 +212,7 @@ fn stay(
     let mut hands = EffectRunner {
         worker,
         writer,
+        sender: sender.clone(),
         place: in_front.shown.clone(),
         what_ifs: in_front.what_ifs,
         against: in_front.against,
@@ -215,6 +221,7 @@ fn stay(
         is_lost: false,
         is_resized: false,
         outside: None,
+        lent: None,
         question: None,
         graphics: in_front.setup.graphics,
         has_sixel: false,
@@ -358,6 +365,13 @@ fn show(
             take_in(app, hands, Msg::EditedOutside(edited));
             hands.is_lost = true;
         }
+        if let Some(command) = hands.lent.take()
+            && !app.is_over
+        {
+            let ended = run_outside(&command.words, &taking.ears);
+            take_in(app, hands, Msg::Commanded(command.nth, ended));
+            hands.is_lost = true;
+        }
         if std::mem::take(&mut hands.stops) && !app.is_over {
             stop(app);
             hands.is_lost = true;
@@ -464,6 +478,8 @@ fn take_in(app: &mut App, hands: &mut EffectRunner, msg: Msg) {
             },
             Effect::Stop => hands.stops = true,
             Effect::EditOutside(text) => hands.outside = Some(text),
+            Effect::Command(command) if command.has_terminal => hands.lent = Some(command),
+            Effect::Command(command) => begin_in_background(command, hands.sender.clone()),
             Effect::Copy(text) => {
                 if let Err(e) = copy(&text) {
                     app.written = None;

@@ -1,16 +1,14 @@
 //! Turns messages into state. Nothing here draws, waits or computes.
 
 use attnscope_spec::Stack;
-use attnscope_worker::Event;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEventKind};
 
-use super::areas::areas;
 use super::panels;
 use super::state::app::{App, Overlay};
 use super::state::chooser::{Chooser, Chose};
 use super::state::copied::Copied;
 use super::state::editor::Edited;
-use super::state::find::Found;
+use super::state::find::{Found, Target};
 use super::state::keys::{Action, Need};
 use super::state::look::Look;
 use super::state::msg::{Effect, Msg};
@@ -55,16 +53,10 @@ impl App {
                 }
             }
             Msg::Worker(event) => {
-                let begins = matches!(
-                    event,
-                    Event::Started { .. }
-                        | Event::WhatIfStarted { .. }
-                        | Event::SecondStarted { .. }
-                );
                 self.event(event);
-                if begins {
-                    self.note_run();
-                }
+                self.note_first();
+                self.note_second();
+                self.note_figures();
             }
             Msg::EditedOutside(text) => {
                 if let Some(Overlay::Edit(editor)) = &mut self.overlay {
@@ -78,6 +70,7 @@ impl App {
                 // Both files have the same stem.
                 self.written = Some(format!("wrote {} and .csv", svg.display()));
             }
+            Msg::Commanded(nth, ended) => self.take_command(nth, ended),
             Msg::Story(told) => self.take_story(told),
             Msg::History(updates) => self.take_updates(updates),
             Msg::HistoryEnded(outcome) => self.end_history(outcome),
@@ -184,6 +177,7 @@ impl App {
                     self.overlay = None;
                     self.choose(target, effects);
                 }
+                Found::Beside(_) => {}
             },
             Some(Overlay::Palette(find)) => {
                 let title = find.title;
@@ -191,6 +185,11 @@ impl App {
                     Found::Going => {}
                     Found::Dismissed => self.close_list(title, None, effects),
                     Found::Chosen(target) => self.close_list(title, Some(target), effects),
+                    Found::Beside(Target::Seen(nth)) => {
+                        self.overlay = None;
+                        self.choose_run(nth, true, effects);
+                    }
+                    Found::Beside(_) => {}
                 }
             }
             Some(Overlay::Help { .. }) => self.help_key(key),
@@ -265,6 +264,9 @@ impl App {
             Action::DropMarked => self.drop_marked(),
             Action::CompareMarked => self.compare_marked(),
             Action::Runs => self.open_runs(),
+            Action::NextRunA => self.next_run(false, effects),
+            Action::NextRunB => self.next_run(true, effects),
+            Action::Command(nth) => self.run_command(nth, effects),
             Action::FocusNext => self.next_pane(1),
             Action::FocusPrevious => self.next_pane(-1),
             Action::ZoomPane => self.zoom_pane(),
@@ -479,7 +481,7 @@ impl App {
         if down.abs() > PAGE || self.selection.stack == Stack::Cross {
             return down;
         }
-        panels::tokens::step_line(self.scene(), areas(self.size).body, down)
+        panels::tokens::step_line(self.scene(), self.areas().body, down)
     }
 
     /// Selects another available statistic.
@@ -504,7 +506,7 @@ impl App {
     }
 
     pub(super) fn keep_crosshair_in_sight(&mut self) {
-        let body = areas(self.size).body;
+        let body = self.areas().body;
         let (first_query, first_key) = panels::head_layout::window_start(self.scene(), body);
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
     }

@@ -10,7 +10,7 @@ use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 
-use super::areas::{LEAST, areas, has_room};
+use super::areas::{LEAST, has_room};
 use super::figure::cut;
 use super::footer::footer;
 use super::header::{header, spread};
@@ -19,7 +19,7 @@ use super::state::app::{App, Overlay};
 use super::state::panel::Panel;
 use super::state::run::Run;
 use super::state::scene::Scene;
-use super::widgets::{chooser, help, overlay, palette, text_field, writing};
+use super::widgets::{chooser, help, overlay, palette, strip, text_field, writing};
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
@@ -36,11 +36,14 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         );
         return;
     }
-    let areas = areas((size.width, size.height));
+    let areas = app.areas_of((size.width, size.height));
     frame.render_widget(header(app, areas.header.width), areas.header);
     frame.render_widget(tabs(app, areas.tabs.width), areas.tabs);
     panels::draw(frame, areas.body, app);
     mark_focus(frame, areas.body, app);
+    if !areas.strip.is_empty() {
+        strip::draw(frame, areas.strip, app);
+    }
     match &app.overlay {
         Some(Overlay::Help { scroll, typed }) => {
             help::draw(frame, areas.body, app, *scroll, typed.as_deref());

@@ -11,7 +11,14 @@ use super::state::writing_view::{WritingState, WritingView, WrittenSide};
 
 impl App {
     pub(super) fn begin_to_write(&mut self, effects: &mut Vec<Effect>) {
-        let view = WritingView::default();
+        let shows_heads = match &self.overlay {
+            Some(Overlay::Writing(view)) => view.shows_heads,
+            _ => false,
+        };
+        let view = WritingView {
+            shows_heads,
+            ..WritingView::default()
+        };
         self.overlay = Some(Overlay::Writing(Box::new(view)));
         effects.push(Effect::Write);
     }
@@ -32,6 +39,7 @@ impl App {
                 effects.push(Effect::Cancel);
             }
             KeyCode::Char('G') if !view.is_going() => self.begin_to_write(effects),
+            KeyCode::Char('a') => view.shows_heads = !view.shows_heads,
             KeyCode::Char('v') => view.side = (view.side + 1) % view.sides.len().max(1),
             KeyCode::Char(']') => self.next_head(1),
             KeyCode::Char('[') => self.next_head(-1),

@@ -1,13 +1,12 @@
 //! Panes: the focus, zoom and sizes, by keys.
 
-use super::areas::areas;
 use super::panels;
 use super::state::app::App;
 
 impl App {
     /// Gives the focus to another pane of the open panel.
     pub(super) fn next_pane(&mut self, by: isize) {
-        let n = panels::panes(self.scene(), areas(self.size).body).len();
+        let n = panels::panes(self.scene(), self.areas().body).len();
         if n < 2 {
             self.notice = Some("this panel is one pane".to_owned());
             return;
@@ -19,7 +18,7 @@ impl App {
     /// Lets the pane with the focus fill the panel, or shows all panes again.
     pub(super) fn zoom_pane(&mut self) {
         let is_zoomed = self.is_zoomed();
-        let n = panels::panes(self.scene(), areas(self.size).body).len();
+        let n = panels::panes(self.scene(), self.areas().body).len();
         if n < 2 && !is_zoomed {
             self.notice = Some("this panel is one pane".to_owned());
             return;

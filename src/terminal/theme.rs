@@ -1,11 +1,13 @@
 //! Colours and glyphs, adapted to the terminal's colours and legible without any.
 
 mod depth;
+mod inks;
 mod maps;
 
 use ratatui::style::{Color, Modifier, Style};
 
 pub use self::depth::Depth;
+pub use self::inks::{Inks, Role};
 pub use self::maps::{Diverging, Sequential, rgb_of};
 
 use self::maps::{LEVELS, Steps, luminance};
@@ -53,6 +55,8 @@ pub struct Look {
     pub is_high_contrast: bool,
     pub map: Sequential,
     pub differences: Diverging,
+    /// Colours of the user's own.
+    pub inks: Inks,
 }
 
 /// All styles of the screen.
@@ -186,7 +190,20 @@ impl Theme {
         }
     }
 
+    /// Returns the user's own colour for a role, if they gave one and the terminal can show it.
+    fn own(&self, role: Role) -> Option<Style> {
+        let colour = match (self.look.inks.of(role)?, self.depth) {
+            (_, Depth::None) | (Color::Rgb(..), Depth::Sixteen) => return None,
+            (Color::Rgb(r, g, b), _) => self.rgb([r, g, b]),
+            (named, _) => named,
+        };
+        Some(Style::new().fg(colour))
+    }
+
     pub fn dim(&self) -> Style {
+        if let Some(own) = self.own(Role::Dim) {
+            return own;
+        }
         match (self.depth, self.look.is_high_contrast) {
             (Depth::None | Depth::Sixteen, true) => Style::new(),
             (Depth::None, false) => Style::new().add_modifier(Modifier::DIM),
@@ -203,11 +220,13 @@ impl Theme {
     }
 
     pub fn accent(&self) -> Style {
-        self.coloured(
-            [[94, 201, 225], [0, 108, 148]],
-            [[130, 226, 255], [0, 66, 110]],
-            [Color::LightCyan, Color::Blue],
-        )
+        self.own(Role::Accent).unwrap_or_else(|| {
+            self.coloured(
+                [[94, 201, 225], [0, 108, 148]],
+                [[130, 226, 255], [0, 66, 110]],
+                [Color::LightCyan, Color::Blue],
+            )
+        })
     }
 
     pub fn title(&self) -> Style {
@@ -215,31 +234,40 @@ impl Theme {
     }
 
     pub fn bad(&self) -> Style {
-        let style = self.coloured(
-            [[255, 107, 107], [190, 32, 44]],
-            [[255, 150, 150], [140, 0, 20]],
-            [Color::LightRed, Color::Red],
-        );
+        let style = self.own(Role::Bad).unwrap_or_else(|| {
+            self.coloured(
+                [[255, 107, 107], [190, 32, 44]],
+                [[255, 150, 150], [140, 0, 20]],
+                [Color::LightRed, Color::Red],
+            )
+        });
         style.add_modifier(Modifier::BOLD)
     }
 
     pub fn good(&self) -> Style {
-        self.coloured(
-            [[120, 210, 130], [24, 122, 52]],
-            [[150, 240, 160], [0, 84, 30]],
-            [Color::LightGreen, Color::Green],
-        )
+        self.own(Role::Good).unwrap_or_else(|| {
+            self.coloured(
+                [[120, 210, 130], [24, 122, 52]],
+                [[150, 240, 160], [0, 84, 30]],
+                [Color::LightGreen, Color::Green],
+            )
+        })
     }
 
     pub fn notable(&self) -> Style {
-        self.coloured(
-            [[240, 190, 80], [146, 92, 0]],
-            [[255, 214, 110], [100, 58, 0]],
-            [Color::LightYellow, Color::Magenta],
-        )
+        self.own(Role::Notable).unwrap_or_else(|| {
+            self.coloured(
+                [[240, 190, 80], [146, 92, 0]],
+                [[255, 214, 110], [100, 58, 0]],
+                [Color::LightYellow, Color::Magenta],
+            )
+        })
     }
 
     pub fn border(&self) -> Style {
+        if let Some(own) = self.own(Role::Border) {
+            return own;
+        }
         match (self.depth, self.look.is_high_contrast) {
             (Depth::Sixteen, true) => Style::new(),
             _ => self.coloured(
@@ -285,6 +313,8 @@ fn nearest_indexed(rgb: [u8; 3]) -> u8 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
     Theme(Ground, bool),
+    /// A theme of the user's own; without a background, on the one that is.
+    Own(Option<Ground>, Look),
     Depth(Depth),
     Map(Sequential),
     Differences(Diverging),
@@ -328,6 +358,32 @@ mod tests {
                 assert!(contrast >= least, "{ground:?} {style:?}: {contrast}");
             }
         }
+    }
+
+    #[test]
+    fn colours_of_the_user_come_first_where_the_terminal_can_show_them() {
+        let inks = Inks::default()
+            .with(Role::Accent, Color::Rgb(255, 136, 0))
+            .with(Role::Bad, Color::LightMagenta);
+        let look = Look {
+            inks,
+            ..Look::default()
+        };
+        let at = |depth: Depth| Theme::with(Ground::Dark, depth, look);
+        let accents = [Depth::Truecolor, Depth::Indexed].map(|depth| at(depth).accent().fg);
+        assert_eq!(
+            accents,
+            [Some(Color::Rgb(255, 136, 0)), Some(Color::Indexed(208))]
+        );
+        // 16 colours have no such orange: the built-in one stays. The terminal's own colours are everywhere.
+        let plain = Theme::new(Depth::Sixteen);
+        assert_eq!(at(Depth::Sixteen).accent(), plain.accent());
+        assert_eq!(at(Depth::Sixteen).bad().fg, Some(Color::LightMagenta));
+        assert_eq!(
+            at(Depth::Truecolor).good(),
+            Theme::new(Depth::Truecolor).good()
+        );
+        assert_eq!(at(Depth::None).bad().fg, None);
     }
 
     #[test]

@@ -49,6 +49,10 @@ pub(super) enum RunJob {
     WhatIf(Vec<WhatIf>),
     /// Run something to compare with the last run.
     Against(Against),
+    /// Load the code of a live model anew, to compare with a run of it.
+    Reload(RunId),
+    /// Show a run of before again, as A or as B.
+    Again(RunId, bool),
     /// Reread the files, and run the last prompt again.
     ReadAgain,
     /// Let the model continue the last prompt.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use attnscope_checks::stats::LayerReport;
 use attnscope_forward::Input;
-use attnscope_prompt::TokenizerLoss;
+use attnscope_prompt::{PromptForm, TokenizerLoss};
 use attnscope_run::align::Aligned;
 use attnscope_run::{Earlier, Kept, Outcome, Recorded, Resume, Shared, Subject};
 use attnscope_spec::Model;
 
+use super::event::Event;
 use super::live::Live;
+use super::past::{Begun, Past};
 use super::run_id::RunId;
 
 /// The open subject, and the runs that questions refer to.
@@ -20,6 +22,8 @@ pub(super) struct Context {
     pub a: Option<ShownRun>,
     /// A second run, compared with it.
     pub b: Option<ShownRun>,
+    /// Runs that left the screen.
+    pub past: Past,
     /// The process behind the open subject, if it is a live one.
     pub live: Option<Arc<Live>>,
     /// That of another live model, last compared with it.
@@ -31,6 +35,10 @@ pub(super) struct Context {
 pub(super) struct ShownRun {
     pub run: RunId,
     pub what: RunData,
+    /// What it began with, once the screen was told.
+    pub begun: Option<Begun>,
+    /// What the screen was told of it since.
+    pub told: Vec<Event>,
 }
 
 /// Data of a run from which questions are answered.
@@ -48,17 +56,25 @@ pub(super) struct ModelRun {
     pub input: Arc<Input>,
     /// The part of its text that the tokenizer does not know.
     pub lost: TokenizerLoss,
+    /// What gives predicted ids their texts.
+    pub prompt_form: Arc<PromptForm>,
     pub kept: Option<Arc<Kept>>,
     /// Its results, once it has finished.
     pub seen: Option<Seen>,
 }
 
 impl ModelRun {
-    pub fn new(model: Arc<Model>, input: Arc<Input>, lost: TokenizerLoss) -> Self {
+    pub fn new(
+        model: Arc<Model>,
+        input: Arc<Input>,
+        lost: TokenizerLoss,
+        prompt_form: Arc<PromptForm>,
+    ) -> Self {
         Self {
             model,
             input,
             lost,
+            prompt_form,
             kept: None,
             seen: None,
         }

@@ -65,6 +65,14 @@ pub enum Event {
         source: Source,
         origin: PromptOrigin,
     },
+    /// A run of before is on screen again, alone.
+    StartedAgain {
+        run: RunId,
+        subject: Subject,
+        prompt: Arc<Prompt>,
+        source: Source,
+        origin: PromptOrigin,
+    },
     /// The code of a live model runs, before its run is shown.
     RunningCode {
         n_done: usize,

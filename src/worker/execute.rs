@@ -24,13 +24,13 @@ use super::told::{judged, reason, tell_of_change};
 impl Runner {
     /// Runs an input and sends its results. If an earlier run is given, resumes from the first layer that differs from it;
     /// otherwise reuses the last run's state for a common beginning of the text.
-    /// Token texts of predictions come from `prompt_form`, or from the open subject's tokenizer.
+    /// Token texts of predictions come from `prompt_form`.
     pub(super) fn execute(
         &mut self,
         run: RunId,
         (model, input): (&Model, &Input),
         earlier: Option<&ModelRun>,
-        prompt_form: Option<&PromptForm>,
+        prompt_form: &PromptForm,
         pace: &dyn Pace,
     ) -> Result<()> {
         let compute = self.device.get()?;
@@ -78,11 +78,7 @@ impl Runner {
             Ok(outcome) => {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
-                let labels = Arc::new(labels(
-                    prompt_form.unwrap_or(&self.prompt_form),
-                    model,
-                    &outcome,
-                ));
+                let labels = Arc::new(labels(prompt_form, model, &outcome));
                 let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
                 let mut lost = TokenizerLoss::default();
                 if let Some(ran) = lock(&self.context).model_run(run) {

@@ -9,7 +9,7 @@ use attnscope_prompt::{Request, Source};
 use attnscope_run::align::Alignment;
 use attnscope_run::{Declared, Recorded, Subject, WhatIf};
 
-use super::context::{Context, RunData, ShownRun};
+use super::context::{RunData, ShownRun};
 use super::event::{Event, PromptOrigin};
 use super::lane::lock;
 use super::run_id::RunId;
@@ -61,28 +61,25 @@ impl Runner {
     }
 
     fn begin_alignment(&mut self, run: RunId, alignment: Alignment) {
-        let aligned = alignment.align();
-        (self.sink)(Event::Started {
-            run,
-            prompt: Arc::new(alignment.prompt()),
-            source: Source::Text(alignment.text()),
-            origin: PromptOrigin::Asked,
-        });
-        let aligned = Arc::new(aligned);
+        let aligned = Arc::new(alignment.align());
+        let (prompt, text) = (alignment.prompt(), alignment.text());
         let subject = Subject::Alignment(Arc::new(alignment));
         self.shows(run, subject, RunData::Alignment(aligned.clone()));
+        (self.sink)(Event::Started {
+            run,
+            prompt: Arc::new(prompt),
+            source: Source::Text(text),
+            origin: PromptOrigin::Asked,
+        });
         tell_aligned(&self.sink, run, &aligned, &self.terms.thresholds);
     }
 
     /// Makes a run the only one on screen.
     fn shows(&self, run: RunId, subject: Subject, what: RunData) {
-        *lock(&self.context) = Context {
-            subject: Some(subject),
-            a: Some(ShownRun { run, what }),
-            b: None,
-            live: None,
-            second_live: None,
-        };
+        let mut context = lock(&self.context);
+        (context.live, context.second_live) = (None, None);
+        context.subject = Some(subject);
+        context.show_alone(ShownRun::new(run, what));
     }
 
     /// Aligns another pair of texts.
@@ -119,10 +116,8 @@ impl Runner {
     ) -> Result<()> {
         let alignment = alignment.with_what_ifs(what_ifs)?;
         let aligned = Arc::new(alignment.align());
-        lock(&self.context).b = Some(ShownRun {
-            run,
-            what: RunData::Alignment(aligned.clone()),
-        });
+        let what = RunData::Alignment(aligned.clone());
+        lock(&self.context).show_second(ShownRun::new(run, what));
         let subject = Subject::Alignment(Arc::new(alignment));
         (self.sink)(Event::WhatIfStarted { run, subject });
         tell_aligned(&self.sink, run, &aligned, &self.terms.thresholds);

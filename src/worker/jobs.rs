@@ -13,7 +13,7 @@ use attnscope_spec::Model;
 
 use super::asked::{FirstPrompt, RunJob};
 use super::caught::caught;
-use super::context::{Context, ModelRun, RunData, ShownRun};
+use super::context::{ModelRun, RunData, ShownRun};
 use super::event::{Event, PromptOrigin};
 use super::lane::lock;
 use super::run_id::RunId;
@@ -46,6 +46,8 @@ impl Runner {
             RunJob::Run(request) => self.run(id, request, PromptOrigin::Asked, pace),
             RunJob::WhatIf(what_ifs) => self.run_what_ifs(id, &what_ifs, pace),
             RunJob::Against(against) => self.against(id, &against, pace),
+            RunJob::Reload(a) => self.reload(id, a, pace),
+            RunJob::Again(run, is_second) => self.again(run, is_second, pace),
             RunJob::ReadAgain => self.read_again(id, pace),
             RunJob::Write => self.write(pace),
         }
@@ -135,10 +137,7 @@ impl Runner {
             model.checkpoint.name,
             started.elapsed()
         );
-        *lock(&self.context) = Context {
-            subject: Some(Subject::Model(model.clone())),
-            ..Context::default()
-        };
+        lock(&self.context).open(Subject::Model(model.clone()));
         (self.sink)(Event::Opened {
             subject: Subject::Model(model.clone()),
             has_tokenizer: prompt_form.tokenizer().is_some(),
@@ -194,25 +193,21 @@ impl Runner {
         let prompt = Arc::new(prompt);
         self.prompt = Some(prompt.clone());
         let input = Arc::new(attnscope_run::input_of(&prompt));
-        {
-            let mut context = lock(&self.context);
-            context.a = Some(ShownRun {
-                run,
-                what: RunData::Model(ModelRun::new(
-                    model.clone(),
-                    input.clone(),
-                    prompt.all_lost(),
-                )),
-            });
-            context.b = None;
-        }
+        let form = self.prompt_form.clone();
+        let begun = ModelRun::new(
+            model.clone(),
+            input.clone(),
+            prompt.all_lost(),
+            form.clone(),
+        );
+        lock(&self.context).show_alone(ShownRun::new(run, RunData::Model(begun)));
         (self.sink)(Event::Started {
             run,
             prompt,
             source: request.source,
             origin,
         });
-        self.execute(run, (&model, &input), None, None, pace)?;
+        self.execute(run, (&model, &input), None, &form, pace)?;
         let over = lock(&self.context).model_run(run).map(|ran| ran.clone());
         if let Some(over) = over.filter(|ran| ran.seen.is_some()) {
             self.before = Some(over);
@@ -245,19 +240,14 @@ impl Runner {
         };
         let spec = attnscope_run::with_what_ifs(&plain.model.spec, what_ifs)?;
         let model = Arc::new(plain.model.with_spec(spec));
-        lock(&self.context).b = Some(ShownRun {
-            run,
-            what: RunData::Model(ModelRun::new(
-                model.clone(),
-                plain.input.clone(),
-                plain.lost,
-            )),
-        });
+        let form = plain.prompt_form.clone();
+        let begun = ModelRun::new(model.clone(), plain.input.clone(), plain.lost, form.clone());
+        lock(&self.context).show_second(ShownRun::new(run, RunData::Model(begun)));
         (self.sink)(Event::WhatIfStarted {
             run,
             subject: Subject::Model(model.clone()),
         });
         let input = plain.input.clone();
-        self.execute(run, (&model, &input), Some(&plain), None, pace)
+        self.execute(run, (&model, &input), Some(&plain), &form, pace)
     }
 }

@@ -17,6 +17,7 @@ mod live;
 mod look;
 mod over_prompts;
 mod own_device;
+mod past;
 mod progress;
 mod query_rows;
 mod run_id;

@@ -84,7 +84,7 @@ impl Live {
         Some(changed.0.clone())
     }
 
-    /// Runs the model; labels are the texts of predicted ids. Files of runs that are not on screen go.
+    /// Runs the model; labels are the texts of predicted ids. Files of runs that are not kept go.
     fn record(
         &self,
         request: &attnscope_live::Request,
@@ -156,8 +156,7 @@ impl Runner {
         {
             let mut context = lock(&self.context);
             context.subject = Some(subject.clone());
-            context.a = Some(shown(run, &recorded));
-            context.b = None;
+            context.show_alone(shown(run, &recorded));
         }
         let sink = &self.sink;
         sink(if is_first {
@@ -316,7 +315,7 @@ impl Runner {
         let recorded = Arc::new(ran.recorded);
         let subject = Subject::Trace(recorded.clone());
         fits(a, &subject)?;
-        lock(&self.context).b = Some(shown(run, &recorded));
+        lock(&self.context).show_second(shown(run, &recorded));
         (self.sink)(if is_what_if {
             Event::WhatIfStarted { run, subject }
         } else {
@@ -408,21 +407,18 @@ fn judge(
     });
 }
 
-/// The files of the recorded runs on screen.
+/// The files of the recorded runs on screen, and of those that can be shown again.
 fn shown_files(context: &Context) -> Vec<PathBuf> {
     let both = [&context.a, &context.b].into_iter().flatten();
     let path = |ran: &ShownRun| match &ran.what {
         RunData::Trace(recorded) => Some(recorded.captured.path.clone()),
         RunData::Model(_) | RunData::Alignment(_) => None,
     };
-    both.filter_map(path).collect()
+    both.chain(context.past.iter()).filter_map(path).collect()
 }
 
 fn shown(run: RunId, recorded: &Arc<Recorded>) -> ShownRun {
-    ShownRun {
-        run,
-        what: RunData::Trace(recorded.clone()),
-    }
+    ShownRun::new(run, RunData::Trace(recorded.clone()))
 }
 
 /// The text, the rows of numbers or the ids that ran.

@@ -47,17 +47,7 @@ impl Runner {
             ));
         };
         match against {
-            Against::Reload => {
-                let after = lock(&self.context).b.take();
-                // What was B until now is A: a reload compares with the one before it.
-                let a = after.unwrap_or(a);
-                lock(&self.context).a = Some(a.clone());
-                let RunData::Trace(recorded) = a.what else {
-                    return Err(refuses("there is no code to load again"));
-                };
-                let subject = Subject::Trace(recorded.clone());
-                self.live_reload(run, &subject, &recorded, pace)
-            }
+            Against::Reload => self.reload(run, a.run, pace),
             Against::Prompt(request) if subject.model().is_none() => {
                 if let Some(reason) = subject.why_not(Ability::AnotherText) {
                     return Err(refuses(reason));
@@ -71,7 +61,7 @@ impl Runner {
                         subject.name()
                     )));
                 };
-                self.run_second_prompt(run, request, &plain.model, pace)
+                self.run_second_prompt(run, request, &plain, pace)
             }
             Against::Target(opening) => {
                 let path = opening.path.as_deref();
@@ -88,24 +78,45 @@ impl Runner {
         }
     }
 
+    /// Loads the code of a live model anew, and runs the text of A through it as B. What the screen shows as A may have been B.
+    ///
+    /// # Errors
+    /// When A is no run of a live model, or its code does not load or run.
+    pub(super) fn reload(&mut self, run: RunId, a: RunId, pace: &dyn Pace) -> Result<()> {
+        let ran = {
+            let mut context = lock(&self.context);
+            let is_a = context.a.as_ref().is_some_and(|known| known.run == a);
+            if !is_a && let Some(ran) = context.take(a, false) {
+                context.show_alone(ran);
+            }
+            context.a.as_ref().map(|ran| ran.what.clone())
+        };
+        let Some(RunData::Trace(recorded)) = ran else {
+            return Err(refuses("there is no code to load again"));
+        };
+        let subject = Subject::Trace(recorded.clone());
+        self.live_reload(run, &subject, &recorded, pace)
+    }
+
     fn run_second_prompt(
         &mut self,
         run: RunId,
         request: &Request,
-        model: &Arc<Model>,
+        plain: &ModelRun,
         pace: &dyn Pace,
     ) -> Result<()> {
+        let (model, prompt_form) = (&plain.model, &plain.prompt_form);
         let limits = model.spec.limits();
-        let mut prompt = attnscope_prompt::prepare(request, &self.prompt_form, limits)?;
+        let mut prompt = attnscope_prompt::prepare(request, prompt_form, limits)?;
         self.check_memory(model, &prompt)?;
         let compute = self.device.get()?;
-        let prompt_form = &self.prompt_form;
         let label = |id| prompt_form.of_target(limits).label(id);
         on_device!(&compute, ops => {
             attnscope_run::generate(ops, model, &mut prompt, &label, &mut |_| {}, pace)
         })?;
-        self.begin_second(run, model, Arc::new(prompt), request.source.clone());
-        self.execute_second(run, None, pace)
+        let source = request.source.clone();
+        self.begin_second(run, (model, prompt_form), Arc::new(prompt), source);
+        self.execute_second(run, pace)
     }
 
     fn run_second_checkpoint(
@@ -141,8 +152,8 @@ impl Runner {
         }
         self.check_memory(&model, &prompt)?;
         let source = prompt.given_source();
-        self.begin_second(run, &model, Arc::new(prompt), source);
-        self.execute_second(run, Some(&prompt_form), pace)
+        self.begin_second(run, (&model, &prompt_form), Arc::new(prompt), source);
+        self.execute_second(run, pace)
     }
 
     /// Returns A's prompt with positions as B counts them. If A's text is known and B has a tokenizer, both must split it
@@ -214,10 +225,8 @@ impl Runner {
         }
         let of_trace = Subject::Trace(recorded.clone());
         fits(subject, &of_trace)?;
-        lock(&self.context).b = Some(ShownRun {
-            run,
-            what: RunData::Trace(recorded.clone()),
-        });
+        let what = RunData::Trace(recorded.clone());
+        lock(&self.context).show_second(ShownRun::new(run, what));
         (self.sink)(Event::SecondStarted {
             run,
             subject: of_trace,
@@ -228,7 +237,7 @@ impl Runner {
         Ok(())
     }
 
-    fn check_memory(&self, model: &Model, prompt: &Prompt) -> Result<()> {
+    pub(super) fn check_memory(&self, model: &Model, prompt: &Prompt) -> Result<()> {
         if self.terms.is_forced {
             return Ok(());
         }
@@ -237,12 +246,17 @@ impl Runner {
         attnscope_checkpoint::machine::check_memory(need.total())
     }
 
-    fn begin_second(&self, run: RunId, model: &Arc<Model>, prompt: Arc<Prompt>, source: Source) {
+    fn begin_second(
+        &self,
+        run: RunId,
+        (model, prompt_form): (&Arc<Model>, &Arc<PromptForm>),
+        prompt: Arc<Prompt>,
+        source: Source,
+    ) {
         let input = Arc::new(input_of(&prompt));
-        lock(&self.context).b = Some(ShownRun {
-            run,
-            what: RunData::Model(ModelRun::new(model.clone(), input, prompt.all_lost())),
-        });
+        let (lost, form) = (prompt.all_lost(), prompt_form.clone());
+        let begun = ModelRun::new(model.clone(), input, lost, form);
+        lock(&self.context).show_second(ShownRun::new(run, RunData::Model(begun)));
         (self.sink)(Event::SecondStarted {
             run,
             subject: Subject::Model(model.clone()),
@@ -251,15 +265,13 @@ impl Runner {
         });
     }
 
-    fn execute_second(
-        &mut self,
-        run: RunId,
-        prompt_form: Option<&PromptForm>,
-        pace: &dyn Pace,
-    ) -> Result<()> {
+    fn execute_second(&mut self, run: RunId, pace: &dyn Pace) -> Result<()> {
         let ran = lock(&self.context).model_run(run).cloned();
         match ran {
-            Some(ran) => self.execute(run, (&ran.model, &ran.input), None, prompt_form, pace),
+            Some(ran) => {
+                let form = ran.prompt_form.clone();
+                self.execute(run, (&ran.model, &ran.input), None, &form, pace)
+            }
             None => Ok(()),
         }
     }

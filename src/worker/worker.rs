@@ -18,6 +18,7 @@ use super::live::LiveOpening;
 use super::look::Looker;
 use super::over_prompts::PromptsQuery;
 use super::own_device::OwnDevice;
+use super::past::noting;
 use super::query_rows::RowsQuery;
 use super::run_id::{Pair, RunId};
 use super::runner::Runner;
@@ -95,6 +96,7 @@ impl Worker {
 
     fn spawn(terms: Terms, usual: Option<UsualPrompt>, sink: Sink) -> Self {
         let context: Arc<Mutex<Context>> = Arc::default();
+        let sink = noting(context.clone(), sink);
         let terms = Arc::new(terms);
         let runs = Lane::spawn("runs", {
             let (context, sink) = (context.clone(), sink.clone());
@@ -172,6 +174,22 @@ impl Worker {
     pub fn against(&self, against: Against) {
         self.comparisons.cancel();
         self.runs.submit(RunJob::Against(against));
+    }
+
+    /// Loads the code of a live model anew, to compare with a run of it.
+    pub fn reload(&self, a: RunId) {
+        self.comparisons.cancel();
+        self.runs.submit(RunJob::Reload(a));
+    }
+
+    /// Shows a run of before again, as A or as B.
+    pub fn again(&self, run: RunId, is_second: bool) {
+        if is_second {
+            self.comparisons.cancel();
+        } else {
+            self.stop_questions();
+        }
+        self.runs.submit(RunJob::Again(run, is_second));
     }
 
     /// Stops the run in progress.

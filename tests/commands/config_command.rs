@@ -211,3 +211,39 @@ fn keys_are_listed_as_they_are_in_force_and_checked_for_clashes_and_unknown_acti
         }
     }
 }
+
+#[test]
+fn commands_and_themes_of_the_settings_are_listed_and_checked() {
+    let home = Home::with(
+        "[commands]\nsay = { run = \"echo {text}\", key = \"F5\" }\n\n[themes.dusk]\naccent = \"#ff8800\"\n",
+    );
+    let keys = text(&home.run("keys", &[]).stdout);
+    let line = keys.lines().find(|line| line.starts_with("F5"));
+    let line = line.expect("the command");
+    assert!(
+        line.contains("commands.say") && line.contains("run echo {text}"),
+        "{line}"
+    );
+    let output = home.run("config --theme dusk", &[]);
+    let listed = text(&output.stdout);
+    for part in ["commands.say", "themes.dusk", "auto, accent #ff8800"] {
+        assert!(listed.contains(part), "{listed}");
+    }
+    let theme = listed.lines().find(|line| line.starts_with("screen.theme"));
+    assert!(theme.is_some_and(|line| line.contains("dusk")), "{listed}");
+    let output = home.run("config --theme dust", &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("did you mean dusk?"), "{said}");
+    // A key that means something already is found before the screen opens.
+    let home = Home::with("[commands]\nsay = { run = \"echo\", key = \"m\" }\n");
+    for words in ["keys --check", "tensors healthy"] {
+        let output = home.run(words, &[]);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("commands.say.key: m means pick-statistic already"),
+            "{words}: {said}"
+        );
+    }
+}

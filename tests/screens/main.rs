@@ -17,12 +17,14 @@ mod history_opening;
 mod history_parts;
 mod history_screens;
 mod manners;
+mod own_commands;
 mod panes;
 mod picture_screens;
 mod prompts_screens;
 mod random_events;
 #[cfg(unix)]
 mod recorded;
+mod run_strip;
 mod screens;
 mod several_heads;
 mod story_screens;

@@ -209,7 +209,7 @@ fn animation(title: &str, frames: &[(Vec<String>, &str)]) -> String {
     ) + "\n"
 }
 
-/// What a row says, without how long a run took.
+/// What a row says, without how long a run took, and without which runs were over when another one began.
 fn said_by(row: &str) -> String {
     let parts = row.split('<').skip(1);
     let texts = parts.filter_map(|part| Some(part.split_once('>')?.1));
@@ -221,6 +221,11 @@ fn said_by(row: &str) -> String {
         if (word, words.peek()) == ("done", Some(&"in")) {
             // "in", a number, its unit.
             words.nth(2);
+        }
+        if kept.first() == Some(&"runs")
+            && (word == "✖" || word.parse::<f64>().is_ok_and(|loss| loss.fract() != 0.0))
+        {
+            continue;
         }
         kept.push(word);
     }

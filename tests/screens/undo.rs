@@ -148,32 +148,32 @@ fn what_ifs_are_switched_off_and_on_one_by_one() {
 }
 
 #[test]
-fn what_ran_before_is_a_list_from_which_it_runs_again_or_beside_a() {
+fn what_was_on_screen_is_a_list_from_which_it_is_shown_as_a_or_as_b() {
     let mut screen = demo();
     suppose(&mut screen, "temperature=3");
     screen.typed("We gave");
     screen.key(KeyCode::Enter);
     screen.typed("V");
     let text = screen.text();
-    assert!(text.contains("beside it: temperature=3"), "{text}");
-    assert!(text.contains("beside A: “the old king"), "{text}");
-    screen.typed("temperature");
+    assert!(text.contains("temperature=3 · loss"), "{text}");
+    assert_eq!(text.matches(" run │").count(), 3, "{text}");
+    // The first run, and beside it the second.
+    screen.key(KeyCode::Up);
+    screen.key(KeyCode::Up);
     screen.key(KeyCode::Enter);
     assert_eq!(screen.app.scene().n_along(Axis::Query), 11);
+    assert!(screen.app.runs.b.is_none());
+    screen.typed("Vtemperature");
+    screen.key(KeyCode::Tab);
     assert_eq!(supposed(&mut screen), "temperature=3");
-    assert!(
-        screen.app.scene().both_runs().expect("both")[1]
-            .outcome()
-            .is_some()
-    );
-    // A run that differs only in what is switched off is the same one.
+    let runs = screen.app.scene().both_runs().expect("both");
+    assert!(runs.iter().all(|run| run.outcome().is_some()));
+    // A run that is shown again is no new one.
     screen.typed("V");
     assert_eq!(screen.text().matches(" run │").count(), 3);
     screen.key(KeyCode::Esc);
     screen.typed("u");
+    assert!(screen.app.runs.b.is_none());
+    screen.typed("u");
     assert_eq!(screen.app.scene().n_along(Axis::Query), 12);
-    screen.typed("Vbeside A");
-    screen.key(KeyCode::Enter);
-    let runs = screen.app.scene().both_runs().expect("both");
-    assert_eq!(runs.map(|run| run.prompt.tokens.len()), [12, 11]);
 }

@@ -23,7 +23,6 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 
-use super::areas::areas;
 use super::panels::head;
 use super::state::app::App;
 use super::state::panel::Panel;
@@ -174,7 +173,7 @@ impl Pictures {
     }
 
     fn of_head(&self, app: &App, buffer: &Buffer) -> Option<Placed> {
-        let body = areas(app.size).body;
+        let body = app.areas().body;
         head::with_heat_map(app.scene(), body, |area, map| {
             let area = area.intersection(*buffer.area());
             is_bare(area, buffer).then(|| Placed {

@@ -1,6 +1,8 @@
 //! The atlas: every head as a small map, beside or under a strip that the chosen statistic colours.
 
+use std::cell::LazyCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use attnscope_checks::stats::HeadType;
 use attnscope_compute::attention::Pooled;
@@ -12,6 +14,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 
+use super::atlas_cells::{draw_map, map_area, mark_selected, put};
 pub use super::atlas_layout::most_heads;
 use super::atlas_layout::{BESIDE, Cell, LABEL, Layout, Row, Strip};
 use super::atlas_legend::draw_legend;
@@ -20,14 +23,11 @@ use super::grid_scale::{colours, grid_theme, title};
 use super::head_value::{value, why_undefined};
 use super::statistic_figure::UNDEFINED;
 use crate::figure::{cut, figure_within, share};
+use crate::state::drawn::Key;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
-use crate::widgets::heatmap::draw_pixels;
 use crate::widgets::hidden::Unseen;
 use crate::widgets::thumbnail::{Thumbnail, covered};
-
-/// A weight whose glyph is blank, where there is no colour.
-const NEARLY_NONE: char = '·';
 
 /// Draws the atlas of a grid.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, layout: &Layout) {
@@ -103,7 +103,7 @@ fn other_mixer(app: Scene<'_>, stack: Stack, layer_idx: usize) -> Option<&'stati
 /// The pictures of all shown heads.
 struct Pictures {
     /// [row][head]
-    heads: Vec<Vec<Option<Thumbnail>>>,
+    heads: Vec<Vec<Option<Arc<Thumbnail>>>>,
     /// The largest change of any of them, if they are differences.
     most: Option<f32>,
 }
@@ -115,17 +115,16 @@ impl Pictures {
             let heads = (row.layer_idx, row.heads.clone());
             thumbnails(app, stack, heads, layout.cell.pixels)
         };
-        let heads: Vec<Vec<Option<Thumbnail>>> = layout.rows.iter().map(of_row).collect();
-        let all = heads.iter().flatten().flatten();
-        let most = all.fold(0.0, |most: f32, picture| most.max(picture.largest()));
-        Self {
-            heads,
-            most: app.grid_differs().then_some(most),
-        }
+        let heads: Vec<Vec<Option<Arc<Thumbnail>>>> = layout.rows.iter().map(of_row).collect();
+        let most = app.grid_differs().then(|| {
+            let all = heads.iter().flatten().flatten();
+            all.fold(0.0, |most: f32, picture| most.max(picture.largest()))
+        });
+        Self { heads, most }
     }
 
     fn of_head(&self, nth_row: usize, nth_head: usize) -> Option<&Thumbnail> {
-        self.heads[nth_row][nth_head].as_ref()
+        self.heads[nth_row][nth_head].as_deref()
     }
 }
 
@@ -136,13 +135,16 @@ pub fn thumbnails(
     stack: Stack,
     (layer_idx, heads): (usize, Range<usize>),
     most: (usize, usize),
-) -> Vec<Option<Thumbnail>> {
+) -> Vec<Option<Arc<Thumbnail>>> {
     let differs = app.grid_differs();
     let layer = app.layer_of(stack, layer_idx);
     let both = app.both_layers(stack, layer_idx).filter(|_| differs);
     // All heads of a layer are masked alike.
     let first = layer.and_then(|layer| Some((layer, layer.heads.first()?)));
-    let unseen = first.map(|(layer, head)| Unseen::of(&head.summary, layer.spec.mask));
+    let unseen =
+        LazyCell::new(|| first.map(|(layer, head)| Unseen::of(&head.summary, layer.spec.mask)));
+    let run = app.run().map_or(0, |run| run.id);
+    let less = app.runs.a.as_ref().map(|run| run.id).filter(|_| differs);
     let of_head = |head_idx: usize| {
         let head = layer?.heads.get(head_idx)?;
         let map = &head.summary.pooled;
@@ -151,8 +153,17 @@ pub fn thumbnails(
         let before = before.filter(|before| is_of_size(before, map));
         let place = Place::layer(stack, layer_idx).head(head_idx);
         let is_shown = !app.is_left_out(place, head.kind) && (!differs || before.is_some());
-        let unseen = unseen.as_ref().filter(|_| is_shown)?;
-        Some(Thumbnail::of(map, before, unseen, most))
+        let key = Key {
+            run,
+            before: less,
+            head: (stack, layer_idx, head_idx),
+            most,
+        };
+        let make = || match &*unseen {
+            Some(unseen) => Thumbnail::of(map, before, unseen, most),
+            None => Thumbnail::of_rows(&[], 0, most),
+        };
+        is_shown.then(|| app.drawn.get(key, make))
     };
     heads.map(of_head).collect()
 }
@@ -197,17 +208,6 @@ pub fn maps_shown(app: Scene<'_>, layout: &Layout) -> Vec<ShownMap> {
     maps
 }
 
-/// The part of a head's area that its map may fill.
-fn map_area(area: Rect, strip: Strip) -> Rect {
-    let is_above = strip == Strip::Above;
-    Rect {
-        x: area.x + if is_above { 1 } else { BESIDE },
-        y: area.y + u16::from(is_above),
-        width: area.width.saturating_sub(BESIDE),
-        height: area.height.saturating_sub(u16::from(is_above)),
-    }
-}
-
 /// Whether two maps are of texts of the same lengths.
 fn is_of_size(before: &Pooled, map: &Pooled) -> bool {
     let size = |map: &Pooled| {
@@ -222,7 +222,7 @@ fn is_of_size(before: &Pooled, map: &Pooled) -> bool {
 }
 
 /// Draws the numbers of heads above the first layer.
-fn draw_head_numbers(buffer: &mut Buffer, app: Scene<'_>, layout: &Layout) {
+pub(super) fn draw_head_numbers(buffer: &mut Buffer, app: Scene<'_>, layout: &Layout) {
     // The heads of a layer that is broken into rows have no columns of their own.
     if layout.is_wrapped {
         return;
@@ -246,7 +246,7 @@ fn draw_head_numbers(buffer: &mut Buffer, app: Scene<'_>, layout: &Layout) {
 }
 
 /// Draws a layer's label, after the mark of its worst finding.
-fn draw_label(
+pub(super) fn draw_label(
     buffer: &mut Buffer,
     app: Scene<'_>,
     stack: Stack,
@@ -399,14 +399,8 @@ impl HeadCell<'_> {
     fn draw_marks(&self, buffer: &mut Buffer, area: Rect) {
         let theme = &self.app.theme;
         let is_above = self.cell.strip == Strip::Above;
-        // The gap before the next head, or the end of the strip.
-        let right = area.right() - u16::from(is_above);
-        if self.is_selected() {
-            for y in area.y..area.bottom() {
-                put(buffer, (area.x, y), '▐', theme.strong());
-                put(buffer, (right, y), '▌', theme.strong());
-            }
-        }
+        let head = (self.stack, self.place.0, self.place.1);
+        mark_selected(buffer, self.app, (head, self.cell.strip), area);
         if let Some(letter) = self.kind().map(HeadType::letter).filter(|_| !is_above) {
             // A bar stands where the letter of the selected head would be.
             let (x, style) = if self.is_selected() {
@@ -430,39 +424,6 @@ impl HeadCell<'_> {
         if let Some(worst) = self.app.worst_at(self.stack, layer_idx, Some(head_idx)) {
             let mark = mark(worst).chars().next().unwrap_or(' ');
             put(buffer, (area.x, area.y), mark, style_of(theme, worst));
-        }
-    }
-}
-
-fn put(buffer: &mut Buffer, at: (u16, u16), shown: char, style: Style) {
-    if buffer.area().contains(Position::from(at)) {
-        let cell = &mut buffer[at];
-        cell.reset();
-        cell.set_char(shown).set_style(style);
-    }
-}
-
-/// Draws a picture from the upper left corner of its area, two pixels a cell.
-fn draw_map(
-    buffer: &mut Buffer,
-    area: Rect,
-    theme: &Theme,
-    picture: &Thumbnail,
-    share: impl Fn(usize, usize) -> Option<f32>,
-) {
-    let n_rows = picture.height.div_ceil(2).min(area.height.into());
-    for row in 0..n_rows {
-        for x in 0..picture.width.min(area.width.into()) {
-            let shares = [2 * row, 2 * row + 1].map(|y| share(x, y));
-            let at = (area.x + x as u16, area.y + row as u16);
-            if buffer.area().contains(Position::from(at)) {
-                let cell = &mut buffer[at];
-                draw_pixels(theme, cell, shares);
-                // Without colours, a dot tells a small weight from a masked key.
-                if cell.symbol() == " " && shares.iter().any(Option::is_some) {
-                    cell.set_char(NEARLY_NONE);
-                }
-            }
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Columns of a finding's bar, and how many times its threshold fills it.
 const BAR: usize = 10;
+const LEAST_BAR: usize = 3;
 const FULL_BAR: f64 = 100.0;
 /// Columns of a check's name and of a place.
 const NAME: usize = 18;
@@ -315,6 +316,10 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
             };
             let used = 4 + n_sides + NAME + PLACE + BAR + 3 + 20;
             let room = width.saturating_sub(used);
+            // What was measured must not be cut: the bar gives way first, then the place.
+            let over = used.saturating_sub(width);
+            let n_bar = BAR.saturating_sub(over).max(LEAST_BAR);
+            let n_place = PLACE - over.saturating_sub(BAR - n_bar).min(PLACE / 3);
             // In very little room, leave the evidence to the box below.
             let evidence = if room >= 16 {
                 fit(&finding.evidence, room)
@@ -340,9 +345,9 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
                 ),
                 Span::styled(sides, theme.accent()),
                 Span::styled(fit(finding.check, NAME), base),
-                Span::styled(format!(" {}", fit(&place, PLACE - 1)), base),
+                Span::styled(format!(" {}", fit(&place, n_place - 1)), base),
                 Span::raw("▕"),
-                Span::styled(fit(&bar(excess(finding), BAR), BAR), style),
+                Span::styled(fit(&bar(excess(finding), n_bar), n_bar), style),
                 Span::raw("▏"),
                 Span::raw(format!(" {}", fit(&against, 19))),
                 Span::styled(evidence, theme.dim()),

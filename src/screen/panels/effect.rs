@@ -258,10 +258,8 @@ fn draw_grid(
             &figure(ends.1, 0),
             9,
         ),
-        Some(why) => Line::styled(
-            cut(&format!(" {why}"), inside.width as usize),
-            app.theme.dim(),
-        ),
+        // The ranking has room for the reason.
+        Some(_) => Line::styled(" no values", app.theme.dim()),
         None => Line::styled(" no value yet", app.theme.dim()),
     };
     let about = about(app);
@@ -386,6 +384,13 @@ fn draw_ranking(
 ) {
     let inside = framed(frame, area, app, ranking_title(app, area.width as usize));
     let all = shown_entries(app, shown);
+    if let (true, Some(why)) = (shown.heads.is_empty(), &shown.note) {
+        let width = usize::from(inside.width).saturating_sub(2).max(1);
+        let lines = wrapped(why, width).into_iter();
+        let lines = lines.map(|line| Line::styled(format!(" {line}"), app.theme.dim()));
+        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+        return;
+    }
     let n_rows = inside.height as usize;
     let here = app.selected_place();
     let at = all

@@ -1,8 +1,10 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
 pub mod atlas;
+mod atlas_cells;
 pub mod atlas_layout;
 mod atlas_legend;
+pub mod atlas_written;
 pub mod cell;
 pub mod checks;
 pub mod checks_counts;

@@ -176,10 +176,13 @@ fn marked_lines(
     rows.flat_map(lines).collect()
 }
 
+/// Columns of the marks that stand where names do.
+const MARKS: usize = 13;
+
 /// Width of the column of names.
 fn name_width(knobs: &[Knob]) -> usize {
     let longest = knobs.iter().map(|knob| knob.name.len()).max();
-    longest.unwrap_or(0).min(20)
+    longest.unwrap_or(0).clamp(MARKS, 20)
 }
 
 /// Name, value and origin of every knob; an origin that does not fit next to its value goes below it.

@@ -70,7 +70,14 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &Co
         return frame.render_widget(Line::styled(text, theme.good()), inside);
     }
     let width = (inside.width as usize).saturating_sub(2);
-    let (name, value) = (width * 2 / 5, width * 3 / 10);
+    // Names take what they need, so that values are whole and apart.
+    let names = comparison
+        .knobs
+        .iter()
+        .map(|knob| knob.knob.chars().count());
+    let name = names.max().unwrap_or(0).max(4) + 2;
+    let name = name.clamp(width / 4, width * 2 / 5);
+    let value = (width - name) / 2;
     let header = format!(
         " {}{}{}",
         fit("knob", name),
@@ -86,7 +93,7 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &Co
         };
         lines.push(Line::from(vec![
             Span::raw(format!(" {}", fit(&knob.knob, name))),
-            Span::raw(fit(&knob.a.to_string(), value)),
+            Span::raw(fit(&knob.a.to_string(), value.saturating_sub(1)) + " "),
             Span::styled(fit(&knob.b.to_string(), value), style),
         ]));
     }

@@ -14,7 +14,6 @@ use super::overview_layout::{Heads, parts};
 use super::statistic_figure::statistic_figure;
 use super::summary_line::summary_line;
 use super::{atlas, atlas_layout, head, head_grid, hidden_cells, ranking};
-use crate::areas::areas;
 use crate::figure::{cut, figure, fit, wrapped};
 use crate::state::app::App;
 use crate::state::runs::Shows;
@@ -290,7 +289,7 @@ pub fn heads_across(app: Scene<'_>, area: Rect) -> Option<usize> {
 
 /// The atlases on the screen; none if heads are shown as numbers.
 pub fn layouts(app: Scene<'_>) -> Vec<atlas_layout::Layout> {
-    let parts = parts(app, areas(app.size).body);
+    let parts = parts(app, app.areas().body);
     let layouts = parts
         .grids
         .into_iter()

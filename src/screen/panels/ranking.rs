@@ -54,14 +54,16 @@ fn ordered(app: Scene<'_>) -> Vec<Ranked> {
             .iter()
             .enumerate()
             .filter(|(_, head)| app.is_of_shown_type(head))
-            .map(|(head_idx, _)| Ranked {
-                layer_idx: layer.layer_idx,
-                head_idx,
-                value: value(app, app.selection.stack, layer.layer_idx, Some(head_idx)),
-                is_undefined: {
-                    let (grid, layer_idx) = (app.selection.stack, layer.layer_idx);
-                    why_undefined(app, grid, layer_idx, Some(head_idx)).is_some()
-                },
+            .map(|(head_idx, _)| {
+                let (grid, layer_idx) = (app.selection.stack, layer.layer_idx);
+                let value = value(app, grid, layer_idx, Some(head_idx));
+                let why = || why_undefined(app, grid, layer_idx, Some(head_idx));
+                Ranked {
+                    layer_idx,
+                    head_idx,
+                    value,
+                    is_undefined: value.is_nan() && why().is_some(),
+                }
             })
     });
     let mut heads: Vec<Ranked> = heads.collect();
@@ -87,8 +89,7 @@ fn nan_first(value: f64) -> f64 {
 }
 
 /// Entries of the two columns: all in order, or the top and the bottom ones.
-fn columns(app: Scene<'_>, n_rows: usize) -> [Vec<Ranked>; 2] {
-    let mut all = ranked(app);
+fn columns(mut all: Vec<Ranked>, n_rows: usize) -> [Vec<Ranked>; 2] {
     if all.len() <= n_rows {
         return [all, Vec::new()];
     }
@@ -116,8 +117,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         return;
     }
     let place = inside(area);
-    let columns = columns(app, place.height as usize);
-    let shows_all = columns[0].len() + columns[1].len() == ranked(app).len();
+    let all = ranked(app);
+    let columns = columns(all.clone(), place.height as usize);
+    let shows_all = columns[0].len() + columns[1].len() == all.len();
     let what = statistic.title;
     let title = match (app.grid_differs(), shows_all) {
         (true, true) => format!(" heads by change of {what}, largest first "),
@@ -139,7 +141,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if columns[0].is_empty() {
         return waiting(frame, place, app);
     }
-    let values = ranked(app).into_iter().map(|head| head.value);
+    let values = all.into_iter().map(|head| head.value);
     let range = if app.grid_differs() {
         let finite = values.filter(|value| value.is_finite());
         let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
@@ -206,7 +208,7 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     if !place.contains(Position::new(column, row)) || !app.scene().statistic().is_per_head() {
         return;
     }
-    let columns = columns(app.scene(), place.height as usize);
+    let columns = columns(ranked(app.scene()), place.height as usize);
     let is_right = !columns[1].is_empty() && (column - place.x) >= place.width / 2;
     let Some(head) = columns[usize::from(is_right)].get((row - place.y) as usize) else {
         return;

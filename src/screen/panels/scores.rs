@@ -276,7 +276,13 @@ fn predicted_normal(variance: f64, low: f64, high: f64) -> Vec<(f64, f64)> {
 }
 
 fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
-    let title = " scores and the predicted normal ";
+    let variance = head.stats.of(Stat::ScoreVarPredicted);
+    // Without the norms of queries and keys nothing is predicted.
+    let title = if variance > 0.0 {
+        " scores and the predicted normal "
+    } else {
+        " scores "
+    };
     let inside = framed(frame, area, app, title);
     let Some(histogram) = app.shown_detail().map(|detail| &detail.histogram) else {
         return waiting(frame, inside, app);
@@ -286,7 +292,6 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &Head
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         return;
     }
-    let variance = head.stats.of(Stat::ScoreVarPredicted);
     draw_densities(frame, inside, app, histogram, variance);
 }
 
@@ -349,7 +354,8 @@ fn draw_densities(
         ("▄ observed", app.theme.accent()),
         ("⠒ predicted", app.theme.notable()),
     ];
-    let place = below_names(frame, area, &names);
+    let n_names = names.len() - usize::from(normal.is_empty());
+    let place = below_names(frame, area, &names[..n_names]);
     frame.render_widget(chart, place);
 }
 

@@ -13,6 +13,7 @@ use attnscope_terminal::theme::Theme;
 
 use super::chooser::Chooser;
 use super::copied::Copied;
+use super::drawn::Drawn;
 use super::editor::Editor;
 use super::effect_view::EffectView;
 use super::filter::{Filters, Search};
@@ -31,7 +32,7 @@ use super::rows_view::RowsView;
 use super::run::Preparing;
 use super::runs::Runs;
 use super::selection::Selection;
-use super::setup::Setup;
+use super::setup::{OwnLook, Setup};
 use super::statistics::statistic;
 use super::story_view::StoryView;
 use super::supposed::Situation;
@@ -75,6 +76,10 @@ pub struct App {
     /// Whether the theme follows the terminal's background, because nobody chose one.
     pub follows_ground: bool,
     pub keys: Keymap,
+    /// Themes of the user's own.
+    pub themes: Vec<OwnLook>,
+    /// Commands of the settings that run in the background, by their indices.
+    pub commands_running: Vec<usize>,
     /// Whether the terminal's clipboard may be written.
     pub has_clipboard: bool,
     pub limits: Limits,
@@ -82,6 +87,8 @@ pub struct App {
     pub target: Option<Vec<String>>,
     /// Saved views, the newest last.
     pub bookmarks: Vec<Look>,
+    /// Maps of heads that were drawn before.
+    pub drawn: Drawn,
     /// Position of the mouse pointer, until a key is pressed.
     pub pointer: Option<(u16, u16)>,
     pub size: (u16, u16),
@@ -160,10 +167,13 @@ impl App {
             theme,
             follows_ground: false,
             keys: Keymap::default(),
+            themes: Vec::new(),
+            commands_running: Vec::new(),
             has_clipboard: true,
             limits: Limits::default(),
             target: None,
             bookmarks: Vec::new(),
+            drawn: Drawn::default(),
             pointer: None,
             size,
             panel: Panel::Overview,
@@ -219,6 +229,7 @@ impl App {
         self.keys = setup.keys;
         self.has_clipboard = setup.has_clipboard;
         self.limits = setup.limits;
+        self.themes = setup.themes;
         self.statistic_idx = setup.statistic_idx;
     }
 

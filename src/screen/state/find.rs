@@ -86,6 +86,8 @@ pub struct Find {
     items: Vec<Item>,
     /// What the list is of; `None` if it is of everything.
     pub title: Option<&'static str>,
+    /// What its keys do.
+    pub keys: &'static str,
     /// Number of items before those that are made from the query.
     n_own: usize,
     /// The current item, which gets a mark.
@@ -107,6 +109,8 @@ pub enum Found {
     Going,
     Dismissed,
     Chosen(Target),
+    /// The other key of a list, on a line.
+    Beside(Target),
 }
 
 impl Find {
@@ -117,6 +121,7 @@ impl Find {
             n_own: items.len(),
             items,
             title: None,
+            keys: "Enter goes there",
             current: None,
             typed: |_| None,
             heads: Vec::new(),
@@ -143,6 +148,7 @@ impl Find {
     pub fn at(title: &'static str, items: Vec<Item>, current: Option<usize>) -> Self {
         Self {
             title: Some(title),
+            keys: "Enter chooses",
             current,
             cursor: current.unwrap_or(0),
             ..Self::new(items)
@@ -190,6 +196,10 @@ impl Find {
                 return self
                     .item(self.cursor)
                     .map_or(Found::Going, |item| Found::Chosen(item.target.clone()));
+            }
+            KeyCode::Tab => {
+                let item = self.item(self.cursor);
+                return item.map_or(Found::Going, |item| Found::Beside(item.target.clone()));
             }
             KeyCode::Up => self.cursor = self.cursor.saturating_sub(1),
             KeyCode::Down => {

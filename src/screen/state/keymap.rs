@@ -9,18 +9,24 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::chord::{Chord, name_of, parse};
 use super::keys::{Action, BINDINGS, Binding, Group, Need};
+use super::own_commands::OwnCommand;
 use super::panel::Panel;
 
 /// The keys of one row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Row {
-    chords: Vec<Chord>,
+pub(super) struct Row {
+    pub(super) chords: Vec<Chord>,
     shown: Cow<'static, str>,
 }
 
-/// The active keys, one entry for each row of the table.
+/// The active keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keymap(Vec<Row>);
+pub struct Keymap {
+    /// One for each row of the table.
+    pub(super) rows: Vec<Row>,
+    /// Commands of the user's own.
+    pub(super) commands: Vec<OwnCommand>,
+}
 
 impl Default for Keymap {
     fn default() -> Self {
@@ -28,7 +34,10 @@ impl Default for Keymap {
             chords: binding.chords.to_vec(),
             shown: Cow::Borrowed(binding.shown),
         };
-        Self(BINDINGS.iter().map(row).collect())
+        Self {
+            rows: BINDINGS.iter().map(row).collect(),
+            commands: Vec::new(),
+        }
     }
 }
 
@@ -92,7 +101,7 @@ impl Keymap {
     fn change(&mut self, rows: &[usize], chords: &[Chord]) {
         let names: Vec<String> = chords.iter().map(|chord| name_of(*chord)).collect();
         for (nth, row) in rows.iter().enumerate() {
-            self.0[*row] = if nth == 0 || is_elsewhere(rows, *row) {
+            self.rows[*row] = if nth == 0 || is_elsewhere(rows, *row) {
                 Row {
                     chords: chords.to_vec(),
                     shown: Cow::Owned(names.join(" ")),
@@ -115,8 +124,8 @@ impl Keymap {
                 .collect();
             for (idx, first) in here.iter().enumerate() {
                 for second in &here[idx + 1..] {
-                    let others = &self.0[*second].chords;
-                    let shared = self.0[*first]
+                    let others = &self.rows[*second].chords;
+                    let shared = self.rows[*first]
                         .chords
                         .iter()
                         .find(|chord| others.contains(chord));
@@ -150,14 +159,10 @@ impl Keymap {
         event: KeyEvent,
         is_meant: impl Fn(&Binding) -> bool,
     ) -> Option<&'static Binding> {
-        // Shift is part of the character, and terminals differ in whether they report it.
-        let modifiers = match event.code {
-            KeyCode::Char(_) | KeyCode::BackTab => event.modifiers - KeyModifiers::SHIFT,
-            _ => event.modifiers,
-        };
-        let rows = BINDINGS.iter().zip(&self.0);
+        let chord = chord_of(event);
+        let rows = BINDINGS.iter().zip(&self.rows);
         let matches = |(binding, row): &(&'static Binding, &Row)| {
-            is_meant(binding) && row.chords.contains(&(event.code, modifiers))
+            is_meant(binding) && row.chords.contains(&chord)
         };
         rows.into_iter().find(matches).map(|(binding, _)| binding)
     }
@@ -165,12 +170,12 @@ impl Keymap {
     /// The keys of a row as text; empty if it has none.
     pub fn shown(&self, binding: &Binding) -> &str {
         let row = BINDINGS.iter().position(|row| std::ptr::eq(row, binding));
-        row.map_or("", |row| &self.0[row].shown)
+        row.map_or("", |row| &self.rows[row].shown)
     }
 
     /// The first key of an action as text, for sentences that name one key.
     pub fn key(&self, action: Action) -> String {
-        let rows = BINDINGS.iter().zip(&self.0);
+        let rows = BINDINGS.iter().zip(&self.rows);
         let mut chords = rows
             .filter(|(binding, _)| binding.action == action)
             .filter_map(|(_, row)| row.chords.first());
@@ -182,25 +187,28 @@ impl Keymap {
 
     /// Whether settings gave an action other keys.
     pub fn is_changed(&self, action: Action) -> bool {
-        let rows = BINDINGS.iter().zip(&self.0);
+        let rows = BINDINGS.iter().zip(&self.rows);
         let mut own = rows.filter(|(binding, _)| binding.action == action);
         own.any(|(binding, row)| binding.chords != row.chords.as_slice())
     }
 
     /// Whether these are the table's keys with the given changes.
     pub fn is_of(&self, changes: &[KeyChange]) -> bool {
-        Self::with(changes).is_ok_and(|other| other == *self)
+        Self::with(changes).is_ok_and(|other| other.rows == self.rows)
     }
 
     /// Rows for the footer of a panel, the panel's own first.
     pub fn footer_of(&self, panel: Panel) -> impl Iterator<Item = (&'static Binding, &str)> {
         let labelled = move |own: bool| {
-            BINDINGS.iter().zip(&self.0).filter(move |(binding, row)| {
-                !binding.label.is_empty()
-                    && !row.chords.is_empty()
-                    && binding.panels.is_empty() != own
-                    && binding.is_in(panel)
-            })
+            BINDINGS
+                .iter()
+                .zip(&self.rows)
+                .filter(move |(binding, row)| {
+                    !binding.label.is_empty()
+                        && !row.chords.is_empty()
+                        && binding.panels.is_empty() != own
+                        && binding.is_in(panel)
+                })
         };
         let rows = labelled(true).chain(labelled(false));
         rows.map(|(binding, row)| (binding, row.shown.as_ref()))
@@ -208,10 +216,20 @@ impl Keymap {
 
     /// Every row of a group, with its keys.
     pub fn of_group(&self, group: Group) -> impl Iterator<Item = (&'static Binding, &str)> {
-        let rows = BINDINGS.iter().zip(&self.0);
+        let rows = BINDINGS.iter().zip(&self.rows);
         rows.filter(move |(binding, _)| binding.group == group)
             .map(|(binding, row)| (binding, row.shown.as_ref()))
     }
+}
+
+/// The chord of an event.
+pub(super) fn chord_of(event: KeyEvent) -> Chord {
+    // Shift is part of the character, and terminals differ in whether they report it.
+    let modifiers = match event.code {
+        KeyCode::Char(_) | KeyCode::BackTab => event.modifiers - KeyModifiers::SHIFT,
+        _ => event.modifiers,
+    };
+    (event.code, modifiers)
 }
 
 /// Whether a row applies only in panels where the action's first row does not.
@@ -257,7 +275,7 @@ pub fn action_name(action: Action) -> String {
 /// Every action by name, with its keys.
 pub fn keys_in_force(keymap: &Keymap) -> Vec<(String, Vec<String>)> {
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
-    for (binding, row) in BINDINGS.iter().zip(&keymap.0) {
+    for (binding, row) in BINDINGS.iter().zip(&keymap.rows) {
         let name = action_name(binding.action);
         let keys = row.chords.iter().map(|chord| name_of(*chord));
         match all.iter_mut().find(|(known, _)| *known == name) {
@@ -277,9 +295,9 @@ pub fn keys_in_force(keymap: &Keymap) -> Vec<(String, Vec<String>)> {
     all
 }
 
-/// Every row of the table with keys: its keys, its action, the panels in which it applies, and what it does.
+/// Every row of the table with keys, and every command of the settings: its keys, its action, the panels in which it applies, and what it does.
 pub fn key_rows(keymap: &Keymap) -> Vec<[String; 4]> {
-    let rows = BINDINGS.iter().zip(&keymap.0);
+    let rows = BINDINGS.iter().zip(&keymap.rows);
     let with_keys = rows.filter(|(_, row)| !row.chords.is_empty());
     let of = |(binding, row): (&Binding, &Row)| {
         let names: Vec<String> = row.chords.iter().map(|chord| name_of(*chord)).collect();
@@ -296,7 +314,11 @@ pub fn key_rows(keymap: &Keymap) -> Vec<[String; 4]> {
             binding.help.to_owned(),
         ]
     };
-    with_keys.map(of).collect()
+    let own = keymap.commands.iter().map(|own| {
+        let name = format!("commands.{}", own.command.name);
+        [own.shown(), name, "everywhere".to_owned(), own.about()]
+    });
+    with_keys.map(of).chain(own).collect()
 }
 
 /// Generates the page of keys in the docs.

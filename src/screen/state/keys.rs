@@ -103,6 +103,10 @@ pub enum Action {
     LowerPane,
     ResetPanes,
     Runs,
+    NextRunA,
+    NextRunB,
+    /// A command of the settings, by its index.
+    Command(usize),
 }
 
 impl Action {
@@ -166,6 +170,8 @@ pub enum Need {
     Files,
     /// A second run.
     Second,
+    /// More than one run of the session.
+    Runs,
     /// Patterns of A and B with a distance.
     Distance,
     /// A hook at which A and B differ.
@@ -338,7 +344,9 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('w')], "w", Action::WhatIf, "what if", "what if: change the scale, axis, mask or norm, or drop a head", Everywhere, &[], WhatIf),
     binding!(&[char('v')], "v", Action::NextSide, "A/B", "show B, the difference, and A in turn", Everywhere, &[], Second),
     binding!(&[char('W')], "W", Action::ClearSecond, "A alone", "back to A alone: the checkpoint as it is", Everywhere, &[], Second),
-    binding!(&[char('V')], "V", Action::Runs, "", "list the texts and comparisons of this session, to run one again or beside A", Everywhere, &[], Run),
+    binding!(&[char('V')], "V", Action::Runs, "", "list the runs of this session: Enter shows one as A, Tab as B", Everywhere, &[], Run),
+    binding!(&[char('A')], "A", Action::NextRunA, "", "show the next run of this session as A", Everywhere, &[], Runs),
+    binding!(&[char('B')], "B", Action::NextRunB, "", "show the next run of this session as B", Everywhere, &[], Runs),
     binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], AnotherText),
     binding!(&[char('E')], "E", Action::EditSecond, "", "keep the text as A, and edit a second one as B", Everywhere, &[], AnotherPrompt),
     binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], Room),

@@ -36,6 +36,8 @@ pub enum Msg {
     History(Vec<Update>),
     /// Reading a training has ended.
     HistoryEnded(Result<()>),
+    /// A command of the settings ended: its index, and the last line that it said, or why it failed.
+    Commanded(usize, std::result::Result<String, String>),
     /// A signal asks the program to end or to suspend.
     Terminate,
     Stop,
@@ -57,6 +59,10 @@ pub enum Effect {
     WhatIf(Vec<WhatIf>),
     Against(Against),
     Compare(Pair),
+    /// Load the code of a live model anew, to compare with a run of it.
+    Reload(RunId),
+    /// Show a run of before again, as A or as B.
+    Again(RunId, bool),
     /// Open a step of a training instead of the open model.
     OpenStep(StepOpening),
     /// Store a prompt for the next session.
@@ -73,10 +79,22 @@ pub enum Effect {
     Copy(String),
     /// Give the terminal to the user's own editor, to edit a text in it.
     EditOutside(String),
+    /// Run a command of the settings.
+    Command(ReadyCommand),
     /// Suspend the program until the shell continues it.
     Stop,
     /// Export the screen and its data.
     Export,
     /// Export the shown data as a figure for paper.
     ExportFigure,
+}
+
+/// A command of the settings, with values in place of placeholders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyCommand {
+    /// Its index.
+    pub nth: usize,
+    pub words: Vec<String>,
+    /// Whether it gets the terminal, or runs in the background.
+    pub has_terminal: bool,
 }

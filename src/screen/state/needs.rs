@@ -25,6 +25,7 @@ impl App {
             Need::Writer => needs_writer(self),
             Need::Files => needs(self, Ability::ReadAgain),
             Need::Second => needs_second(self),
+            Need::Runs => needs_runs(self),
             Need::Distance => no_distance(self),
             Need::Difference => no_first(self),
             Need::Training => needs_training(self),
@@ -146,6 +147,11 @@ fn needs_second(app: &App) -> Option<&'static str> {
         Some(_) => None,
         None => Some("no second run yet: press w or E"),
     }
+}
+
+fn needs_runs(app: &App) -> Option<&'static str> {
+    let has_several = app.runs.seen.len() > 1;
+    (!has_several).then_some("there is one run so far: e, w or E makes another")
 }
 
 fn needs_story(app: &App) -> Option<&'static str> {

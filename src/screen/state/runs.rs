@@ -9,7 +9,8 @@ use attnscope_worker::{Against, RunId};
 
 use super::aligned::Aligned;
 use super::run::Run;
-use super::supposed::{Situation, Supposed};
+use super::seen::Seen;
+use super::supposed::Supposed;
 
 /// The side that panels show when there are two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +31,8 @@ pub enum SecondRunKind {
     WhatIf(Vec<WhatIf>),
     /// Another checkpoint, a trace, or another prompt.
     Against(Against),
+    /// A run of before, by its id and in words.
+    Earlier(RunId, String),
 }
 
 impl SecondRunKind {
@@ -41,6 +44,7 @@ impl SecondRunKind {
                 words.join(", ")
             }
             Self::Against(against) => against.words(),
+            Self::Earlier(_, words) => words.clone(),
         }
     }
 
@@ -71,11 +75,11 @@ impl SecondRunKind {
     pub fn banner(&self, shows: Shows) -> [&'static str; 2] {
         let what = match self {
             Self::WhatIf(_) => "WHAT IF",
-            Self::Against(_) => "AGAINST",
+            Self::Against(_) | Self::Earlier(..) => "AGAINST",
         };
         let shown = match (self, shows) {
             (Self::WhatIf(_), Shows::A) => "Showing A, the checkpoint as it is",
-            (Self::Against(_), Shows::A) => "Showing A",
+            (Self::Against(_) | Self::Earlier(..), Shows::A) => "Showing A",
             (_, Shows::B) => "Showing B",
             (_, Shows::Difference) => "Showing B − A",
         };
@@ -102,6 +106,8 @@ pub struct Second {
     pub way: SecondRunKind,
     /// Whether it was requested from the worker.
     pub is_asked: bool,
+    /// The run of before that is shown again, if it is one.
+    pub earlier: Option<RunId>,
     /// `None` until it has begun.
     pub run: Option<Run>,
     /// The selected head's map of B minus A's, of the scores if they are shown.
@@ -118,6 +124,7 @@ impl Second {
         Self {
             way,
             is_asked: false,
+            earlier: None,
             run: None,
             difference: None,
             aligned: <[Aligned; 2]>::default(),
@@ -144,8 +151,8 @@ pub struct Runs {
     pub b: Option<Second>,
     /// Ignored while there is no B.
     pub shows: Shows,
-    /// Texts and comparisons that ran in this session, the oldest first.
-    pub seen: Vec<Situation>,
+    /// Runs of this session that were on screen, the oldest first.
+    pub seen: Vec<Seen>,
     /// What-ifs that were made, whether or not B runs with them.
     pub what_ifs: Vec<Supposed>,
 }

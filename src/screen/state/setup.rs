@@ -1,8 +1,9 @@
 //! The user's settings for the screen: colours, keys, limits.
 
 use attnscope_checks::stats::index_of;
-use attnscope_system::config::{Config, setting};
-use attnscope_terminal::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
+use attnscope_system::config::{Colour, Config, OwnTheme, setting};
+use attnscope_terminal::theme::{Depth, Diverging, Ground, Inks, Look, Role, Sequential, Theme};
+use ratatui::style::Color;
 
 use super::keymap::Keymap;
 use super::limits::Limits;
@@ -20,6 +21,43 @@ pub struct Setup {
     pub takes_mouse: bool,
     pub graphics: Graphics,
     pub limits: Limits,
+    /// Themes of the user's own: name, description, background if it has one, and colours.
+    pub themes: Vec<OwnLook>,
+}
+
+/// A theme of the user's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnLook {
+    pub name: String,
+    pub about: String,
+    /// Its background, unless it suits any.
+    pub ground: Option<Ground>,
+    pub look: Look,
+}
+
+impl OwnLook {
+    /// Reads a theme of the settings; maps that it does not give are as they are.
+    fn of(theme: &OwnTheme, usual: Look) -> Self {
+        let colours = Role::ALL.into_iter().zip(theme.colours);
+        let given = colours.filter_map(|(role, colour)| Some((role, colour?)));
+        let inks = given.fold(Inks::default(), |inks, (role, colour)| match colour {
+            Colour::Rgb([r, g, b]) => inks.with(role, Color::Rgb(r, g, b)),
+            Colour::Own(nth) => inks.with_own(role, nth),
+        });
+        let map = theme.color_map.as_deref().and_then(Sequential::named);
+        let differences = theme.difference_map.as_deref().and_then(Diverging::named);
+        Self {
+            name: theme.name.clone(),
+            about: theme.about(),
+            ground: Ground::named(&theme.inherits),
+            look: Look {
+                is_high_contrast: theme.inherits == "high-contrast",
+                map: map.unwrap_or(usual.map),
+                differences: differences.unwrap_or(usual.differences),
+                inks,
+            },
+        }
+    }
 }
 
 impl Default for Setup {
@@ -37,7 +75,7 @@ impl Setup {
         config: &Config,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<String>> {
-        let keys = Keymap::with(&config.keys)?;
+        let keys = Keymap::of(config)?;
         Ok(Self::with(config, keys, Depth::detect(variable)))
     }
 
@@ -47,7 +85,6 @@ impl Setup {
             config.get(&setting::BACKGROUND),
         );
         // The theme takes precedence over the background: the light theme is used on any background.
-        let ground = Ground::named(&theme).or_else(|| Ground::named(&background));
         let depth = Depth::named(&config.get(&setting::COLOR)).unwrap_or(detected);
         let map = Sequential::named(&config.get(&setting::COLOR_MAP));
         let differences = Diverging::named(&config.get(&setting::DIFFERENCE_MAP));
@@ -55,7 +92,16 @@ impl Setup {
             is_high_contrast: theme == "high-contrast",
             map: map.unwrap_or_default(),
             differences: differences.unwrap_or_default(),
+            inks: Inks::default(),
         };
+        let themes = config.themes.iter();
+        let themes: Vec<OwnLook> = themes.map(|own| OwnLook::of(own, look)).collect();
+        let own = themes.iter().find(|own| own.name == theme);
+        let (ground, look) = match own {
+            Some(own) => (own.ground, own.look),
+            None => (Ground::named(&theme), look),
+        };
+        let ground = ground.or_else(|| Ground::named(&background));
         Self {
             theme: Theme::with(ground.unwrap_or(Ground::Dark), depth, look),
             // Without colours the background makes no difference.
@@ -66,6 +112,7 @@ impl Setup {
             takes_mouse: config.get(&setting::MOUSE),
             graphics: Graphics::named(&config.get(&setting::GRAPHICS)).unwrap_or_default(),
             limits: Limits::of(config),
+            themes,
         }
     }
 }
@@ -107,11 +154,28 @@ mod tests {
                 is_high_contrast: true,
                 map: Sequential::Magma,
                 differences: Diverging::PurpleGreen,
+                inks: Inks::default(),
             }
         );
         let none = of("[screen]\ncolor = \"none\"\nclipboard = false\n[history]\nprompts_kib = 2");
         assert!(!none.asks_ground && !none.has_clipboard);
         assert_eq!(none.limits.prompt_bytes, 2048);
+    }
+
+    #[test]
+    fn a_theme_of_the_user_is_the_one_it_inherits_with_other_colours() {
+        let set = |theme: &str| {
+            of(&format!(
+                "[screen]\ntheme = \"{theme}\"\n[themes.dusk]\ninherits = \"light\"\naccent = \"#ff8800\"\n"
+            ))
+        };
+        let dusk = set("dusk");
+        assert_eq!(dusk.theme.ground, Ground::Light);
+        assert!(!dusk.asks_ground);
+        let light = set("light");
+        assert_ne!(dusk.theme.accent(), light.theme.accent());
+        assert_eq!(dusk.theme.bad(), light.theme.bad());
+        assert_eq!(light.themes[0].about, "light, accent #ff8800");
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use attnscope_prompt::Source;
 use attnscope_run::WhatIf;
-use attnscope_worker::Against;
+use attnscope_worker::{Against, RunId};
 
 use super::app::App;
+use super::run::Run;
 use super::runs::{SecondRunKind, Shows};
+use super::shown_name::name_of;
 
 /// A what-if of the list.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +23,10 @@ pub struct Situation {
     pub source: Option<Source>,
     pub what_ifs: Vec<Supposed>,
     pub against: Option<Against>,
+    /// A, if it is a run of before that was made otherwise than by running the text.
+    pub a: Option<RunId>,
+    /// B, if it is a run of before that is made in no other way.
+    pub earlier: Option<(RunId, String)>,
 }
 
 impl App {
@@ -29,26 +35,35 @@ impl App {
         let second = self.runs.b.as_ref().map(|second| &second.way);
         let against = second.and_then(|way| match way {
             SecondRunKind::Against(against) => Some(against.clone()),
-            SecondRunKind::WhatIf(_) => None,
+            SecondRunKind::WhatIf(_) | SecondRunKind::Earlier(..) => None,
         });
+        let earlier = second.and_then(|way| match way {
+            SecondRunKind::Earlier(id, words) => Some((*id, words.clone())),
+            SecondRunKind::WhatIf(_) | SecondRunKind::Against(_) => None,
+        });
+        let a = self.runs.a.as_ref();
+        let name = self.opened.as_ref().map(name_of);
+        let is_made = |run: &&Run| {
+            let seen = self.seen_of(run);
+            seen.is_some_and(|seen| !seen.is_plain() || Some(&seen.name) != name.as_ref())
+        };
         Situation {
             source: self.runs.a.as_ref().map(|run| run.source.clone()),
             what_ifs: self.runs.what_ifs.clone(),
             against,
+            a: a.filter(is_made).map(|run| run.id),
+            earlier,
         }
     }
 }
 
 impl Situation {
-    /// The same without what-ifs that are switched off.
-    #[must_use]
-    pub fn in_force(mut self) -> Self {
-        self.what_ifs.retain(|supposed| supposed.is_on);
-        self
-    }
-
     /// How B is made; `None` without a B.
     pub fn way(&self) -> Option<(SecondRunKind, Shows)> {
+        if let Some((id, words)) = &self.earlier {
+            let way = SecondRunKind::Earlier(*id, words.clone());
+            return Some((way, Shows::Difference));
+        }
         if let Some(against) = &self.against {
             let way = SecondRunKind::Against(against.clone());
             return Some((way, Shows::Difference));

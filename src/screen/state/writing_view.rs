@@ -22,6 +22,8 @@ pub struct WritingView {
     /// The selected token; `None` follows the newest one.
     pub looked_at: Option<usize>,
     pub state: WritingState,
+    /// Whether all heads are shown where there is no room for them below the other boxes.
+    pub shows_heads: bool,
     /// The whole text, once it is complete and not yet run.
     pub to_run: Option<Request>,
 }

@@ -58,14 +58,22 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize, ty
         };
         section(&title, &others);
     }
+    let own = own_commands(app, typed.unwrap_or_default());
+    if !own.is_empty() {
+        lines.push(Line::styled("Commands of your settings", theme.title()));
+        for (shown, text) in &own {
+            lines.extend(row_lines(app, (shown, text), Style::new(), width));
+        }
+        lines.push(Line::default());
+    }
+    let (n_all, n) = (n_all + app.keys.commands().len(), rows.len() + own.len());
     let title = match typed {
         None => " keys · / filters · ↑↓ scroll · any other key closes ".to_owned(),
         Some(typed) => {
-            let n = rows.len();
             format!(" keys · /{typed}▏ · {n} of {n_all} · Esc shows all ")
         }
     };
-    if rows.is_empty() {
+    if n == 0 {
         lines.push(Line::styled("no key matches", theme.dim()));
     }
     let mouse = "The mouse works too: click tabs, key hints, the badge of findings, heads, cells, bars and tokens; the wheel moves and \
@@ -97,6 +105,21 @@ fn found<'a>(
     rows.into_iter().filter(is_found).collect()
 }
 
+/// The commands of the settings that letters find: their keys, and what they do.
+fn own_commands(app: Scene<'_>, typed: &str) -> Vec<(String, String)> {
+    let mut matching = Matching::of_words(typed);
+    let own = app.keys.commands().iter();
+    let own = own.map(|own| {
+        let text = format!("{}: {}", own.command.name, own.about());
+        (own.shown(), text)
+    });
+    let found = |(shown, text): &(String, String)| {
+        let words = format!("{shown} {text} commands");
+        matching.score(&words).is_some()
+    };
+    own.filter(found).collect()
+}
+
 /// Columns of the help, if they fit.
 const HELP_WIDTH: u16 = 96;
 /// Columns of the keys in it.
@@ -116,9 +139,20 @@ fn help_lines(app: Scene<'_>, binding: &Binding, shown: &str, width: usize) -> V
         Some(reason) => format!("{} ({reason})", binding.help),
         None => binding.help.to_owned(),
     };
-    // An action without a key is reached from the palette.
+    row_lines(app, (shown, &text), style, width)
+}
+
+/// Keys and a text, which is wrapped if it is too long.
+fn row_lines(
+    app: Scene<'_>,
+    (shown, text): (&str, &str),
+    style: Style,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    // What has no key is reached from the palette.
     let shown = if shown.is_empty() { ":" } else { shown };
-    let broken = wrapped(&text, width.saturating_sub(KEYS_WIDTH).max(1));
+    let broken = wrapped(text, width.saturating_sub(KEYS_WIDTH).max(1));
     let lines = broken.into_iter().enumerate();
     lines
         .map(|(nth, part)| {

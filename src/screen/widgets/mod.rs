@@ -10,6 +10,7 @@ pub mod legend;
 pub mod margins;
 pub mod overlay;
 pub mod palette;
+pub mod strip;
 pub mod text_field;
 pub mod thumbnail;
 pub mod whole_map;

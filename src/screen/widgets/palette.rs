@@ -25,10 +25,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
         Constraint::Length(WIDTH.min(area.width)),
         Constraint::Length(HEIGHT.min(area.height)),
     );
-    let title = match find.title {
-        Some(title) => format!(" {title} · Enter chooses · Esc closes "),
-        None => " search everything · Enter goes there · Esc closes ".to_owned(),
-    };
+    let title = find.title.unwrap_or("search everything");
+    let title = format!(" {title} · {} · Esc closes ", find.keys);
     let inside = clear_box(frame, place, app, title);
     let rows = [
         Constraint::Length(2),

@@ -3,15 +3,7 @@
 use attnscope_compute::attention::Pooled;
 
 use super::hidden::Unseen;
-
-/// The picture of one head. A pixel is the value farthest from 0 of the cells it covers; `None` where no key can be seen.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Thumbnail {
-    pub width: usize,
-    pub height: usize,
-    /// Row by row. // [y, x]
-    values: Vec<Option<f32>>,
-}
+pub use crate::state::thumbnail::Thumbnail;
 
 /// Number of pixels along one side: whole pixels per cell, or parts of the cells per pixel.
 fn side(n_cells: usize, most: usize, zoom: usize) -> usize {
@@ -69,53 +61,24 @@ impl Thumbnail {
         }
     }
 
-    /// The value farthest from 0, of those that are finite.
-    pub fn largest(&self) -> f32 {
-        let finite = self.values.iter().flatten().filter(|v| v.is_finite());
-        finite.fold(0.0, |most, value| most.max(value.abs()))
-    }
-
-    /// The value of a pixel; `None` outside, or where no key can be seen.
-    pub fn at(&self, x: usize, y: usize) -> Option<f32> {
-        let is_inside = x < self.width && y < self.height;
-        is_inside.then(|| self.values[y * self.width + x]).flatten()
-    }
-
-    /// Shares of the colour scale: each value relative to the largest of its row of pixels, as a square root. At any length of the
-    /// text this tells a stripe, a column and an even row apart.
-    pub fn by_row(&self) -> impl Fn(usize, usize) -> Option<f32> {
-        let rows = self.values.chunks(self.width.max(1));
-        let largest: Vec<f32> = rows
-            .map(|row| {
-                let finite = row.iter().flatten().filter(|v| v.is_finite());
-                finite.fold(0.0, |most: f32, value| most.max(*value))
-            })
-            .collect();
-        move |x, y| {
-            let value = self.at(x, y)?;
-            let most = largest[y];
-            Some(if value.is_nan() {
-                f32::NAN
-            } else if most > 0.0 {
-                (value.max(0.0) / most).sqrt().min(1.0)
-            } else {
-                0.0
-            })
+    /// The picture of the last rows of a map that grows, a pixel each: rows see the keys that they have a weight for. It is as wide
+    /// as a map of `n_keys` will be.
+    pub fn of_rows(rows: &[&[f32]], n_keys: usize, most: (usize, usize)) -> Self {
+        let rows = &rows[rows.len().saturating_sub(most.1)..];
+        let (width, _) = Self::size((1, n_keys.max(1)), (most.0, 1));
+        let mut values = Vec::with_capacity(width * rows.len());
+        for row in rows {
+            for x in 0..width {
+                let (left, right) = covered(n_keys.max(1), width, x);
+                let seen = row.get(left..right.min(row.len()));
+                let seen = seen.filter(|keys| !keys.is_empty());
+                values.push(seen.map(|keys| keys.iter().copied().fold(0.0, farther)));
+            }
         }
-    }
-
-    /// Shares of the colour scale of differences: a half for none, as a square root of each value relative to `most`.
-    pub fn by_change(&self, most: f32) -> impl Fn(usize, usize) -> Option<f32> {
-        move |x, y| {
-            let value = self.at(x, y)?;
-            Some(if value.is_nan() {
-                f32::NAN
-            } else if most > 0.0 {
-                let share = (value.abs() / most).min(1.0).sqrt();
-                0.5 + 0.5 * share.copysign(value)
-            } else {
-                0.5
-            })
+        Self {
+            width,
+            height: rows.len(),
+            values,
         }
     }
 }
@@ -243,6 +206,24 @@ mod tests {
             glyphs(&head, (7, 8)),
             ["##    ", "##    ", "####  ", "####  ", "######", "######"]
         );
+    }
+
+    #[test]
+    fn a_map_that_grows_keeps_its_columns_and_its_last_rows() {
+        let rows: [&[f32]; 3] = [&[1.0], &[0.0, 0.5, 0.5], &[0.1, 0.2, 0.3, 0.4]];
+        let grown = Thumbnail::of_rows(&rows, 8, (4, 2));
+        assert_eq!((grown.width, grown.height), (4, 2));
+        assert_eq!(
+            [0, 1, 2].map(|x| grown.at(x, 0)),
+            [Some(0.5), Some(0.5), None]
+        );
+        assert_eq!(
+            [0, 1, 2].map(|x| grown.at(x, 1)),
+            [Some(0.2), Some(0.4), None]
+        );
+        // A row that is not there is blank.
+        let gone = Thumbnail::of_rows(&[&[]], 8, (4, 2));
+        assert_eq!(gone.at(0, 0), None);
     }
 
     #[test]

@@ -11,8 +11,14 @@ use unicode_width::UnicodeWidthStr;
 
 use super::frame::{clear_box, framed};
 use crate::figure::{bar, figure, fit, token_label};
+use crate::panels::atlas_written;
 use crate::state::scene::Scene;
 use crate::state::writing_view::{WritingState, WritingView};
+
+/// Rows from which all heads are shown below the boxes of one, and rows of these boxes then.
+const WITH_HEADS: u16 = 18;
+const FEWEST: u16 = 7;
+const MOST: u16 = 13;
 
 /// Columns of a token's name, before its bar.
 const NAME: usize = 14;
@@ -49,17 +55,38 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingVie
         };
         draw_text(frame, part, app, view, side);
     }
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(45), Constraint::Min(20)]).areas(below);
-    draw_likeliest(frame, left, app, view);
-    draw_row(frame, right, app, view);
+    let has_room = below.height >= WITH_HEADS;
+    let (boxes, heads) = match (has_room, view.shows_heads) {
+        (true, _) => {
+            let n_rows = (below.height * 2 / 5).clamp(FEWEST, MOST);
+            let parts = [Constraint::Length(n_rows), Constraint::Min(0)];
+            let [boxes, heads] = Layout::vertical(parts).areas(below);
+            (Some(boxes), Some(heads))
+        }
+        (false, true) => (None, Some(below)),
+        (false, false) => (Some(below), None),
+    };
+    if let Some(boxes) = boxes {
+        let parts = [Constraint::Percentage(45), Constraint::Min(20)];
+        let [left, right] = Layout::horizontal(parts).areas(boxes);
+        draw_likeliest(frame, left, app, view);
+        draw_row(frame, right, app, view);
+    }
+    if let Some(heads) = heads {
+        atlas_written::draw(frame, heads, app, view);
+    }
     let other = if n_sides > 1 {
         "   v the other text"
     } else {
         ""
     };
+    let heads = match (has_room, view.shows_heads) {
+        (true, _) => "",
+        (false, true) => "   a one head",
+        (false, false) => "   a all heads",
+    };
     let words = format!(
-        " ←→ walk through what was written   [ ] head   {{ }} layer{other}   Enter to the panels"
+        " ←→ step back and forward   [ ] head   {{ }} layer{heads}{other}   Enter to the panels"
     );
     let line = Line::styled(fit(&words, hints.width as usize), app.theme.dim());
     frame.render_widget(line, hints);

@@ -10,14 +10,16 @@ use attnscope_checks::Thresholds;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::commands::{COMMANDS, Command};
 use super::place;
-use super::setting::{Key, SETTINGS, Setting};
-use super::typed::{kind, number, value_of};
+use super::setting::{self, Key, SETTINGS, Setting};
+use super::themes::{OwnTheme, THEMES};
+use super::thresholds::THRESHOLDS;
+use super::typed::{kind, value_of};
 use super::value::{FromSetting, Origin, Value};
 
-/// Sections that are not settings.
+/// The section of keys.
 const KEYS: &str = "keys";
-const THRESHOLDS: &str = "thresholds";
 
 /// A value with its origin.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +44,10 @@ pub struct Config {
     pub is_there: bool,
     values: BTreeMap<String, Set<Value>>,
     pub keys: Vec<KeyChange>,
+    /// Commands of the user's own, in the order of the file.
+    pub commands: Vec<Command>,
+    /// Themes of the user's own, in the order of the file.
+    pub themes: Vec<OwnTheme>,
     /// By name: `entropy-collapse.relative_entropy`.
     pub thresholds: BTreeMap<String, Set<f64>>,
     /// Problems, one per line, each with its location.
@@ -90,6 +96,11 @@ impl Config {
         T::of(&self.of(key.section, key.name).value)
     }
 
+    /// Takes the value of a setting back.
+    pub(super) fn forget(&mut self, path: &str) {
+        self.values.remove(path);
+    }
+
     /// Returns the thresholds of checks in force.
     pub fn thresholds(&self) -> Thresholds {
         let mut all = Thresholds::default();
@@ -111,6 +122,9 @@ impl Config {
     ) -> Result<(), String> {
         let setting = Setting::find(key.section, key.name).ok_or("there is no such setting")?;
         let value = setting.of_text(text).map_err(|e| format!("{flag}: {e}"))?;
+        if setting.path() == setting::THEME.path() {
+            self.check_theme(text).map_err(|e| format!("{flag}: {e}"))?;
+        }
         let origin = Origin::Flag(flag);
         self.values.insert(setting.path(), Set { value, origin });
         Ok(())
@@ -128,7 +142,17 @@ impl Config {
             let Some(text) = said(setting.variable) else {
                 continue;
             };
-            match setting.of_text(&text.to_string_lossy()) {
+            let text = text.to_string_lossy();
+            let read = setting.of_text(&text).and_then(|value| {
+                let is_theme = setting.path() == setting::THEME.path();
+                let checked = if is_theme {
+                    self.check_theme(&text)
+                } else {
+                    Ok(())
+                };
+                checked.map(|()| value)
+            });
+            match read {
                 Ok(value) => {
                     let origin = Origin::Environment(setting.variable);
                     self.values.insert(setting.path(), Set { value, origin });
@@ -146,7 +170,13 @@ impl Config {
             problems: Vec::new(),
         };
         match DeTable::parse(text) {
-            Ok(table) => file.take(table.get_ref()),
+            Ok(table) => {
+                file.take(table.get_ref());
+                if let Some((Origin::File(_, line), problem)) = file.config.refuse_theme() {
+                    let problem = format!("{}:{line}: {problem}", path.display());
+                    file.problems.push((line, problem));
+                }
+            }
             Err(e) => {
                 let at = e.span().map_or(0, |span| span.start);
                 let problem = format!("is not TOML ({})", e.message().replace('\n', ", "));
@@ -162,10 +192,10 @@ impl Config {
 }
 
 /// State of reading the settings file.
-struct File<'a> {
+pub(super) struct File<'a> {
     path: &'a std::path::Path,
     text: &'a str,
-    config: &'a mut Config,
+    pub(super) config: &'a mut Config,
     /// Problems with their line numbers.
     problems: Vec<(usize, String)>,
 }
@@ -176,11 +206,11 @@ impl File<'_> {
         1 + before.filter(|byte| **byte == b'\n').count()
     }
 
-    fn origin(&self, at: usize) -> Origin {
+    pub(super) fn origin(&self, at: usize) -> Origin {
         Origin::File(self.path.to_path_buf(), self.line(at))
     }
 
-    fn problem(&mut self, at: usize, what: &str) {
+    pub(super) fn problem(&mut self, at: usize, what: &str) {
         let line = self.line(at);
         let problem = format!("{}:{line}: {what}", self.path.display());
         self.problems.push((line, problem));
@@ -189,7 +219,7 @@ impl File<'_> {
     fn take(&mut self, table: &DeTable<'_>) {
         let mut sections: Vec<&str> = SETTINGS.iter().map(|setting| setting.section).collect();
         sections.dedup();
-        sections.extend([KEYS, THRESHOLDS]);
+        sections.extend([KEYS, THRESHOLDS, COMMANDS, THEMES]);
         for (name, value) in table {
             let (section, at) = (name.get_ref().as_ref(), name.span().start);
             if !sections.contains(&section) {
@@ -211,6 +241,8 @@ impl File<'_> {
             };
             match section {
                 KEYS => self.take_keys(values),
+                THEMES => self.take_themes(values),
+                COMMANDS => self.take_commands(values),
                 THRESHOLDS => self.take_thresholds(values),
                 _ => self.take_section(section, values),
             }
@@ -278,48 +310,6 @@ impl File<'_> {
                     let what =
                         format!("keys.{action}: expected a key or a list of keys, found {found}");
                     self.problem(at, &what);
-                }
-            }
-        }
-    }
-
-    fn take_thresholds(&mut self, checks: &DeTable<'_>) {
-        let names: Vec<String> = Thresholds::default().names().collect();
-        for (check, values) in checks {
-            let at = check.span().start;
-            let check = check.get_ref().as_ref();
-            let DeValue::Table(values) = values.get_ref() else {
-                let found = kind(values.get_ref());
-                let section = format!("[{THRESHOLDS}.{check}]");
-                self.problem(
-                    at,
-                    &format!("{THRESHOLDS}.{check}: expected a section {section}, found {found}"),
-                );
-                continue;
-            };
-            for (name, value) in values {
-                let at = name.span().start;
-                let name = format!("{check}.{}", name.get_ref());
-                if !names.contains(&name) {
-                    let meant = did_you_mean(&name, names.iter().map(String::as_str));
-                    let what = format!(
-                        "{THRESHOLDS}.{name} is not known{meant}; attnscope thresholds lists them"
-                    );
-                    self.problem(at, &what);
-                    continue;
-                }
-                match number(value.get_ref()) {
-                    Some(value) => {
-                        let origin = self.origin(at);
-                        self.config.thresholds.insert(name, Set { value, origin });
-                    }
-                    None => {
-                        let found = kind(value.get_ref());
-                        self.problem(
-                            at,
-                            &format!("{THRESHOLDS}.{name}: expected a number, found {found}"),
-                        );
-                    }
                 }
             }
         }

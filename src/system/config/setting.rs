@@ -11,6 +11,8 @@ use super::value::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Choice(&'static [&'static str]),
+    /// A built-in theme, or one of the settings.
+    Theme(&'static [&'static str]),
     Switch,
     Count {
         least: u64,
@@ -66,11 +68,11 @@ macro_rules! settings {
     };
 }
 
-use Kind::{Choice, Count, Statistic, Switch};
+use Kind::{Choice, Count, Statistic, Switch, Theme};
 
 #[rustfmt::skip]
 settings! {
-    THEME: String = "screen" "theme" "ATTNSCOPE_THEME" Choice(&["auto", "dark", "light", "high-contrast"]), "auto", "Colours of text and frames. `auto` is dark or light, as the background is; `high-contrast` has text of at least 7 to 1.";
+    THEME: String = "screen" "theme" "ATTNSCOPE_THEME" Theme(&["auto", "dark", "light", "high-contrast"]), "auto", "Colours of text and frames. `auto` is dark or light, as the background is; `high-contrast` has text of at least 7 to 1; `[themes.NAME]` adds themes of yours.";
     BACKGROUND: String = "screen" "background" "ATTNSCOPE_BACKGROUND" Choice(&["auto", "dark", "light"]), "auto", "What the terminal's background is. `auto` asks the terminal, and assumes dark if it does not answer within 0.1 s.";
     COLOR: String = "screen" "color" "ATTNSCOPE_COLOR" Choice(&["auto", "truecolor", "256", "16", "none"]), "auto", "How many colours the terminal shows. `auto` reads COLORTERM and TERM. NO_COLOR sets `none`.";
     COLOR_MAP: String = "screen" "color_map" "ATTNSCOPE_COLOR_MAP" Choice(&["viridis", "cividis", "magma"]), "viridis", "Colours of maps and grids. All are readable with colour-vision deficiency.";
@@ -84,6 +86,13 @@ settings! {
     HISTORY_PROMPTS_KIB: usize = "history" "prompts_kib" "ATTNSCOPE_HISTORY_PROMPTS_KIB" Count { least: 1, most: 2048 }, "256", "Maximum size in KiB of the prompts kept per checkpoint.";
     HISTORY_BOOKMARKS: usize = "history" "bookmarks" "ATTNSCOPE_HISTORY_BOOKMARKS" Count { least: 1, most: 1000 }, "100", "Number of bookmarks kept per checkpoint; the oldest are removed first.";
     CACHE_MOST_MIB: usize = "cache" "most_mib" "ATTNSCOPE_CACHE_MOST_MIB" Count { least: 1, most: 1 << 20 }, "256", "Maximum size in MiB of the statistics that `history` keeps; the least recently used are removed first.";
+}
+
+impl<T> Key<T> {
+    /// `screen.theme`
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
 }
 
 impl Setting {
@@ -117,7 +126,7 @@ impl Setting {
                 _ => Err(refused()),
             },
             Count { .. } => self.of_number(text.parse().map_err(|_| refused())?),
-            Choice(_) | Statistic => self.of_word(text),
+            Choice(_) | Statistic | Theme(_) => self.of_word(text),
         }
     }
 
@@ -128,6 +137,8 @@ impl Setting {
     pub(super) fn of_word(&self, word: &str) -> Result<Value, String> {
         let known: Vec<&str> = match self.kind {
             Choice(known) => known.to_vec(),
+            // Those of the settings are checked where all of them are known.
+            Theme(_) => return Ok(Value::Text(word.to_owned())),
             Statistic => STATISTICS.iter().map(|statistic| statistic.id).collect(),
             Switch | Count { .. } => Vec::new(),
         };
@@ -155,14 +166,14 @@ impl Setting {
             }
             // 256 and 16 need no quotes in the file.
             Choice(_) => self.of_word(&number.to_string()),
-            Switch | Statistic => Err(refused()),
+            Switch | Statistic | Theme(_) => Err(refused()),
         }
     }
 
     /// Describes the accepted values.
     pub fn expected(&self) -> String {
         match self.kind {
-            Choice(known) => format!("one of {}", known.join(", ")),
+            Choice(known) | Theme(known) => format!("one of {}", known.join(", ")),
             Switch => "true or false".to_owned(),
             Count { least, most } => format!("a whole number from {least} to {most}"),
             Statistic => "the id of a statistic".to_owned(),
@@ -213,6 +224,11 @@ Keys are written as letters (`\"y\"`, `\"Y\"`, `\"?\"`) or names: `Enter`, `Esc`
 two actions in one panel is an error that names both. `Ctrl-C` always quits and `Ctrl-Z` always suspends. `attnscope keys` lists the keys in
 force; `attnscope keys --check` says what is wrong with those of the settings, and then exits with 2.
 
+### Commands and themes
+
+Section `[commands]` adds commands that run other programs ([screen.md](screen.md#commands-of-your-own)), and sections `[themes.NAME]` add themes
+([screen.md](screen.md#themes-of-your-own)). `attnscope config` prints both.
+
 ### Thresholds
 
 Sections `[thresholds.CHECK]` move the lines that checks draw, as files for `--thresholds` do without the word `thresholds.`:
@@ -243,6 +259,7 @@ pub fn config_page() -> String {
         }
         let takes = match setting.kind {
             Choice(known) => format!("`{}`", known.join("` `")),
+            Theme(known) => format!("`{}` or a theme of yours", known.join("` `")),
             _ => setting.expected(),
         };
         let Setting {

@@ -19,7 +19,9 @@ pub fn value_of(setting: &Setting, value: &DeValue<'_>) -> Result<Value, String>
     };
     match (setting.kind, value) {
         (Kind::Switch, DeValue::Boolean(is_on)) => Ok(Value::Switch(*is_on)),
-        (Kind::Choice(_) | Kind::Statistic, DeValue::String(word)) => setting.of_word(word),
+        (Kind::Choice(_) | Kind::Theme(_) | Kind::Statistic, DeValue::String(word)) => {
+            setting.of_word(word)
+        }
         (Kind::Choice(_) | Kind::Count { .. }, DeValue::Integer(number)) => {
             match i64::from_str_radix(number.as_str(), number.radix()) {
                 Ok(number) => setting.of_number(number),

@@ -84,7 +84,9 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     };
     let (what_if, against) = match &second.way {
         SecondRunKind::WhatIf(_) => (second.way.words(), String::new()),
-        SecondRunKind::Against(_) => (String::new(), second.way.words()),
+        SecondRunKind::Against(_) | SecondRunKind::Earlier(..) => {
+            (String::new(), second.way.words())
+        }
     };
     let mut rows = Vec::new();
     let predictions = both.map(|run| {

@@ -68,7 +68,7 @@ struct Cells<'a> {
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
-    let view = view(app, crate::areas::areas(app.size).body);
+    let view = view(app, app.areas().body);
     let mut rows = Vec::new();
     if let Some(detail) = app.shown_detail() {
         let cells = cells(app, detail, &view);

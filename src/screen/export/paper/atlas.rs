@@ -1,5 +1,7 @@
 //! Figures of every head's map: layers one below the other, heads side by side.
 
+use std::sync::Arc;
+
 use attnscope_report::drawing::{Map, Side};
 use attnscope_spec::Stack;
 
@@ -31,13 +33,13 @@ pub fn of_overview(app: Scene<'_>) -> Vec<Map> {
 
 fn of_layers(app: Scene<'_>, stack: Stack, layers: &[usize]) -> Map {
     let n_heads = most_heads(app, stack);
-    let pictures: Vec<Vec<Option<Thumbnail>>> = layers
+    let pictures: Vec<Vec<Option<Arc<Thumbnail>>>> = layers
         .iter()
         .map(|layer_idx| thumbnails(app, stack, (*layer_idx, 0..n_heads), (SIDE, SIDE)))
         .collect();
     let all = || pictures.iter().flatten().flatten();
     let most = all().fold(0.0, |most: f32, picture| most.max(picture.largest()));
-    let side = |of: fn(&Thumbnail) -> usize| all().map(of).max().unwrap_or(1);
+    let side = |of: fn(&Thumbnail) -> usize| all().map(|picture| of(picture)).max().unwrap_or(1);
     let (wide, high) = (
         side(|picture| picture.width),
         side(|picture| picture.height),
