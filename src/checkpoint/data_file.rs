@@ -42,6 +42,8 @@ enum Held {
     Open(Arc<Opened>),
     CompiledIn(&'static [u8]),
     Unpacked(Arc<[u8]>),
+    /// The first bytes of a file that is not downloaded further, and the length of the whole.
+    Beginning(Arc<[u8]>, usize),
 }
 
 #[derive(Debug)]
@@ -109,12 +111,25 @@ impl DataFile {
         }
     }
 
-    /// Returns all bytes if they are in memory.
+    /// Keeps the first `n` bytes of a file that is not downloaded further. Its length is then that of the whole, and reading
+    /// beyond these bytes is an error.
+    ///
+    /// # Errors
+    /// As for [`DataFile::read_into`].
+    pub(super) fn beginning(self, n: usize, whole: usize) -> Result<Self> {
+        let bytes = self.read(0..n)?.into_owned();
+        Ok(Self {
+            held: Held::Beginning(bytes.into(), whole),
+            path: self.path,
+        })
+    }
+
+    /// Returns all bytes that are in memory.
     fn in_hand(&self) -> Option<&[u8]> {
         match &self.held {
             Held::Open(_) => None,
             Held::CompiledIn(bytes) => Some(bytes),
-            Held::Unpacked(bytes) => Some(bytes),
+            Held::Unpacked(bytes) | Held::Beginning(bytes, _) => Some(bytes),
         }
     }
 
@@ -136,6 +151,7 @@ impl DataFile {
             Held::Open(opened) => opened.identity.len(),
             Held::CompiledIn(bytes) => bytes.len(),
             Held::Unpacked(bytes) => bytes.len(),
+            Held::Beginning(_, whole) => *whole,
         }
     }
 
@@ -152,6 +168,9 @@ impl DataFile {
         let range = range.start.min(self.len())..range.end.min(self.len());
         if let Some(bytes) = self.borrowed(range.clone()) {
             return Ok(Cow::Borrowed(bytes));
+        }
+        if matches!(self.held, Held::Beginning(..)) {
+            return Err(self.ends_early());
         }
         let mut bytes = vec![0; range.len()];
         self.read_into(range.start, &mut bytes)?;
@@ -207,13 +226,35 @@ impl DataFile {
                 self.unwritten(opened)?;
                 read.map_err(|e| Error::file(&self.path, format!("cannot be read ({e})")))
             }
-            Held::CompiledIn(_) | Held::Unpacked(_) => {
+            Held::CompiledIn(_) | Held::Unpacked(_) | Held::Beginning(..) => {
                 let from = self.borrowed(start..start.saturating_add(to.len()));
-                let from = from.ok_or_else(|| Error::file(&self.path, "ends early"))?;
-                to.copy_from_slice(from);
+                to.copy_from_slice(from.ok_or_else(|| self.ends_early())?);
                 Ok(())
             }
         }
+    }
+
+    /// The error of a read beyond the bytes in memory.
+    fn ends_early(&self) -> Error {
+        let problem = match self.held {
+            Held::Beginning(..) => "only its header is downloaded, and its weights are needed",
+            _ => "ends early",
+        };
+        Error::file(&self.path, problem)
+    }
+
+    /// Tells the system that bytes will be read soon. It may begin to read them, or not.
+    pub(super) fn will_read(&self, bytes: Range<usize>) {
+        #[cfg(target_os = "linux")]
+        if let Held::Open(opened) = &self.held {
+            use rustix::fs::{Advice, fadvise};
+            let n = std::num::NonZeroU64::new(bytes.len() as u64);
+            if let Err(e) = fadvise(&opened.file, bytes.start as u64, n, Advice::WillNeed) {
+                log::debug!("{}: {e}", self.path.display());
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = bytes;
     }
 
     /// Waits until no process has the file open for writing.

@@ -1,6 +1,7 @@
 //! Reads files on disk as named tensors and a configuration. Knows no architecture.
 
 pub mod adapter;
+mod ahead;
 mod auxiliary_files;
 mod blocks;
 mod bundle;
@@ -65,6 +66,7 @@ mod weight_files;
 mod whole_file;
 mod writers;
 
+pub use ahead::Ahead;
 pub use auxiliary_files::is_trainer_state;
 pub use blocks::BlockType;
 pub use bundle::Bundle;
@@ -79,9 +81,11 @@ pub use quantisation::Quantisation;
 pub use read_files::{was_read, will_read};
 pub use reader::Reader;
 pub use regular::{cannot_open, open_regular, read_regular};
+pub use safetensors::{data_start, described_bytes};
 pub use settings::{Setting, Settings};
 pub use shards::files_of as index_files;
 pub use silent_keys::is_silent;
+pub use stand_ins::INCOMPLETE;
 pub use step_directory::described_above;
 pub use tensor_info::TensorInfo;
 pub use tensor_view::TensorView;

@@ -11,6 +11,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::data_file::DataFile;
 use super::dtype::Dtype;
+use super::stand_ins::is_partly_downloaded;
 use super::stored::Stored;
 use super::tensor_info::TensorInfo;
 use super::tensors::Tensors;
@@ -20,7 +21,7 @@ use super::{shape, shards};
 const LENGTH_BYTES: usize = 8;
 
 /// The format's limit on the bytes of a header.
-const LONGEST_HEADER: usize = 100_000_000;
+const LONGEST_HEADER: u64 = 100_000_000;
 
 /// Opens one safetensors file.
 ///
@@ -36,6 +37,15 @@ pub fn open_file(path: &Path) -> Result<Tensors> {
 /// As for [`open_file`].
 pub fn open_with_metadata(path: &Path) -> Result<(Tensors, BTreeMap<String, String>)> {
     open(DataFile::open(path)?)
+}
+
+/// Checks the header of a file, which may not be downloaded further than that; returns the bytes of the whole file.
+///
+/// # Errors
+/// As for [`open_file`].
+pub fn described_bytes(path: &Path) -> Result<u64> {
+    let tensors = open_file(path)?;
+    Ok(tensors.files.iter().map(|file| file.len() as u64).sum())
 }
 
 fn open(file: DataFile) -> Result<(Tensors, BTreeMap<String, String>)> {
@@ -74,7 +84,12 @@ fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>
     let (start, mut header) = header(&file)?;
     let n_held = file.len() - start;
     let described = header.check_places(&path)?;
-    if n_held != described {
+    let whole = start.checked_add(described);
+    let file = match whole.filter(|_| n_held < described && is_partly_downloaded(&path)) {
+        Some(whole) => file.beginning(start, whole)?,
+        None => file,
+    };
+    if file.len() - start != described {
         let problem = format!(
             "truncated or lengthened: the header describes {described} bytes of data, the file holds {n_held}; download or copy it again"
         );
@@ -112,27 +127,32 @@ fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>
     Ok(strings)
 }
 
+/// Returns the offset of the data in a file of `n_bytes`, from its first bytes.
+///
+/// # Errors
+/// Says what is wrong when they cannot begin a safetensors file of this length.
+pub fn data_start(first: &[u8], n_bytes: u64) -> std::result::Result<u64, String> {
+    let Some(length) = first.first_chunk::<LENGTH_BYTES>() else {
+        let n = first.len();
+        return Err(format!(
+            "is not a safetensors file: expected at least {LENGTH_BYTES} bytes, found {n}"
+        ));
+    };
+    let claimed = u64::from_le_bytes(*length);
+    let n_after = n_bytes.saturating_sub(LENGTH_BYTES as u64);
+    if claimed > n_after.min(LONGEST_HEADER) {
+        return Err(format!(
+            "truncated or not a safetensors file: the header claims {claimed} bytes, the file holds {n_after} after it; download or copy it again"
+        ));
+    }
+    Ok(LENGTH_BYTES as u64 + claimed)
+}
+
 /// Returns the offset of the data and the parsed header.
 fn header(file: &DataFile) -> Result<(usize, Header)> {
     let refused = |problem: String| Error::file(file.path(), problem);
     let length = file.read(0..LENGTH_BYTES)?;
-    let Some(length) = length.first_chunk::<LENGTH_BYTES>() else {
-        return Err(refused(format!(
-            "is not a safetensors file: expected at least {LENGTH_BYTES} bytes, found {}",
-            length.len()
-        )));
-    };
-    let claimed = u64::from_le_bytes(*length);
-    let n_after = file.len() - LENGTH_BYTES;
-    let n = usize::try_from(claimed)
-        .ok()
-        .filter(|n| *n <= n_after.min(LONGEST_HEADER));
-    let Some(n) = n else {
-        return Err(refused(format!(
-            "truncated or not a safetensors file: the header claims {claimed} bytes, the file holds {n_after} after it; download or copy it again"
-        )));
-    };
-    let start = LENGTH_BYTES + n;
+    let start = data_start(&length, file.len() as u64).map_err(refused)? as usize;
     let text = file.read(LENGTH_BYTES..start)?;
     let header: Header = serde_json::from_slice(&text)
         .map_err(|e| refused(format!("the safetensors header cannot be read ({e})")))?;

@@ -1,4 +1,4 @@
-//! Placeholders of missing files: git-lfs pointers, and dangling links.
+//! Placeholders of missing files: git-lfs pointers, dangling links, and downloads that are not complete.
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,15 @@ use super::data_file::beginning;
 /// Prefix of a git-lfs pointer, and the limit on its length.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 const LONGEST_POINTER: usize = 1024;
+
+/// Extension under which the tools of the hub keep a download that is not complete.
+pub const INCOMPLETE: &str = "incomplete";
+
+/// Whether a path leads to a download that is not complete.
+pub fn is_partly_downloaded(path: &Path) -> bool {
+    let real = path.canonicalize();
+    real.is_ok_and(|real| real.extension().is_some_and(|ending| ending == INCOMPLETE))
+}
 
 /// Refuses a git-lfs pointer in place of the file.
 ///

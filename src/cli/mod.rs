@@ -26,6 +26,8 @@ mod heads_over_prompts;
 mod help;
 mod history;
 mod history_reading;
+#[cfg(feature = "hub")]
+mod hub_header;
 mod keys;
 mod lab;
 mod lab_match;

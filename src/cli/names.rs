@@ -21,6 +21,14 @@ pub fn hub(is_offline: bool) -> Hub {
     }
 }
 
+/// Returns where to look for names when no weight is read: headers are all that is downloaded of weights.
+pub fn hub_of_headers(is_offline: bool) -> Hub {
+    match hub(is_offline).fetch {
+        Some(_) => headers(),
+        None => offline(),
+    }
+}
+
 /// Uses only the cache for hub models.
 fn offline() -> Hub {
     Hub { fetch: None }
@@ -31,8 +39,22 @@ fn offline() -> Hub {
 fn online() -> Hub {
     attnscope_system::fetch::tells(super::progress::fetched);
     Hub {
-        fetch: Some(attnscope_system::fetch::fetch),
+        fetch: Some(super::hub_header::fetch),
     }
+}
+
+/// Allows downloads of headers.
+#[cfg(feature = "hub")]
+fn headers() -> Hub {
+    Hub {
+        fetch: Some(super::hub_header::only_headers),
+    }
+}
+
+/// This program was built without download support.
+#[cfg(not(feature = "hub"))]
+fn headers() -> Hub {
+    offline()
 }
 
 /// This program was built without download support.

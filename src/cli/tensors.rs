@@ -9,7 +9,7 @@ use attnscope_report::{Output, TensorList, TensorRecord, one_line, printable};
 use attnscope_run::{TensorStats, tensor_stats};
 use clap::ValueEnum;
 
-use super::{WeightArgs, live_target};
+use super::{WeightArgs, live_target, names};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,7 +33,11 @@ enum Format {
 
 pub fn run(args: &Args) -> Result<()> {
     live_target::refuse(&args.checkpoint)?;
-    let checkpoint = args.weights.opening(Some(args.checkpoint.clone())).open()?;
+    let mut opening = args.weights.opening(Some(args.checkpoint.clone()));
+    if !args.stats {
+        opening.hub = names::hub_of_headers(args.weights.offline);
+    }
+    let checkpoint = opening.open()?;
     let content = match args.format {
         Format::Table => printable(table(&checkpoint, args.stats)?.as_bytes()),
         Format::Json => json_list(&checkpoint, args.stats)?,

@@ -1,10 +1,10 @@
-//! A connected channel: frames that come in are read by a thread, and bodies go straight to files.
+//! A connected channel: frames that come in are read by a thread. Bodies go straight to files, or are files that the other end left.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use serde_json::Value;
 
 use super::frame;
 
+/// Bytes that are read at a time.
+const AT_ONCE: usize = 1 << 18;
 /// Most bytes of a body: more is not the trace of a prompt that a person looks at.
 const LARGEST_BODY: u64 = 16 << 30;
 
@@ -45,7 +47,7 @@ impl Channel {
     /// When the stream cannot be listened to.
     pub fn over(stream: UnixStream, directory: &Path) -> io::Result<Self> {
         let (sender, frames) = channel();
-        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut reader = BufReader::with_capacity(AT_ONCE, stream.try_clone()?);
         let directory = directory.to_path_buf();
         let listen = move || {
             for number in 0_u64.. {
@@ -93,6 +95,15 @@ impl Drop for Channel {
 
 fn read(reader: &mut BufReader<UnixStream>, directory: &Path, number: u64) -> io::Result<Frame> {
     let (header, n_bytes) = frame::read_header(reader)?;
+    let name = header.get("file").and_then(Value::as_str);
+    let name = name.filter(|_| header["kind"] == "done" && n_bytes == 0);
+    if let Some(name) = name {
+        let path = left(directory, name)?;
+        return Ok(Frame {
+            header,
+            body: Some(path),
+        });
+    }
     if n_bytes == 0 {
         return Ok(Frame { header, body: None });
     }
@@ -102,12 +113,37 @@ fn read(reader: &mut BufReader<UnixStream>, directory: &Path, number: u64) -> io
     }
     let path = directory.join(format!("{number}.safetensors"));
     let mut file = File::create(&path)?;
-    let n_copied = io::copy(&mut reader.take(n_bytes), &mut file)?;
-    if n_copied < n_bytes {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    let mut n_missing = n_bytes;
+    while n_missing > 0 {
+        let bytes = reader.fill_buf()?;
+        let n = bytes
+            .len()
+            .min(usize::try_from(n_missing).unwrap_or(usize::MAX));
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.write_all(&bytes[..n])?;
+        reader.consume(n);
+        n_missing -= n as u64;
     }
     Ok(Frame {
         header,
         body: Some(path),
     })
+}
+
+/// The file that the other end left in the directory it was asked to.
+fn left(directory: &Path, name: &str) -> io::Result<PathBuf> {
+    let path = directory.join(name);
+    let mut parts = Path::new(name).components();
+    let is_name = matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    );
+    // A link could lead anywhere.
+    if is_name && path.symlink_metadata().is_ok_and(|about| about.is_file()) {
+        return Ok(path);
+    }
+    let problem = format!("a file {name:?} that is not in {}", directory.display());
+    Err(io::Error::new(io::ErrorKind::InvalidData, problem))
 }

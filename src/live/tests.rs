@@ -106,6 +106,31 @@ fn what_fails_over_there_is_one_line_with_the_place_and_the_channel_goes_on() {
 }
 
 #[test]
+fn a_trace_that_is_left_as_a_file_is_taken_only_from_the_directory_for_it() {
+    let Some(stub) = Stub::start() else { return };
+    let mut session = stub.session();
+    let mut run = |text: &str| {
+        let request = Request {
+            text: Some(text.to_owned()),
+            ..Request::default()
+        };
+        session.run(&request, &mut |_, _, _| {}, &NEVER)
+    };
+    let sent = std::fs::read(run("sent").expect("a run").path).expect("a trace");
+    let left = run("left").expect("a run").path;
+    let bytes = std::fs::read(&left).expect("a trace");
+    assert_eq!(bytes.len(), sent.len());
+    assert!(String::from_utf8_lossy(&bytes).contains("blocks.0.attn.pattern"));
+    let error = run("outside").expect_err("refused").to_string();
+    assert!(
+        error.contains("left.safetensors") && error.contains("that is not in"),
+        "{error}"
+    );
+    session.keep_only(&[]);
+    assert!(!left.exists(), "a trace that is not shown is removed");
+}
+
+#[test]
 fn a_run_that_is_stopped_ends_soon_and_its_late_answer_is_not_taken_for_another() {
     let Some(stub) = Stub::start() else { return };
     let mut session = stub.session();

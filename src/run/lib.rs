@@ -1,5 +1,6 @@
 //! The pipeline: runs a prompt through the model layer by layer, and computes the statistics of each layer as it finishes.
 
+mod ahead;
 pub mod align;
 mod boundaries;
 mod budget;

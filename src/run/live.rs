@@ -1,6 +1,6 @@
 //! Runs of a live subject: a process that holds a model records a trace or a probe, which is read as one from a file.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use attnscope_checkpoint::captured::Captured;
 use attnscope_checks::{Check, Probed, Probes, Thresholds, Verdict};
@@ -23,6 +23,9 @@ pub struct LiveRun {
     pub trace: Trace,
     /// Time of the forward call, with recording.
     pub took: Duration,
+    /// Times until the answer was here, and of reading it.
+    pub answered: Duration,
+    pub reading: Duration,
     /// The text that ran, if it was one.
     pub text: Option<String>,
 }
@@ -77,7 +80,9 @@ pub fn record_live(
     told: Told<'_>,
     pace: &dyn Pace,
 ) -> Result<LiveRun> {
+    let begun = Instant::now();
     let done = session.run(request, told, pace)?;
+    let answered = begun.elapsed();
     let mut captured = Captured::open(&done.path)?;
     let about = session.about(pace)?.clone();
     captured.name.clone_from(&about.name);
@@ -87,6 +92,8 @@ pub fn record_live(
         recorded,
         trace,
         took: done.took,
+        answered,
+        reading: begun.elapsed() - answered,
         text: done.text,
     })
 }

@@ -6,6 +6,7 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::{Input, LayerWeights, Scratch};
 use attnscope_spec::{Model, Stack};
 
+use super::ahead::ReadAhead;
 use super::edited::Shared;
 use super::job::{Job, Options, Outcome};
 use super::observer::Observer;
@@ -113,6 +114,7 @@ fn run_passes<'a, O: Ops>(
         passes.iter_mut().for_each(|pass| pass.sharing(shared));
     }
     let mut scratch = Scratch::<O>::default();
+    let ahead = ReadAhead::of(model);
     for stack in &model.spec.stacks {
         let mut residuals = Vec::new(); // one [position, d_model] each
         let mut first = 0;
@@ -142,6 +144,7 @@ fn run_passes<'a, O: Ops>(
                     None => {
                         let tensors = &model.checkpoint.tensors;
                         let read = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
+                        ahead.layer(stack, layer_idx + 1);
                         &*weights.insert(read)
                     }
                 };

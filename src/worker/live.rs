@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use attnscope_checks::{Probes, Thresholds};
 use attnscope_compute::error::{Error, Result};
@@ -100,7 +100,15 @@ impl Live {
         let mut ids: Vec<u32> = tops.map(|token| token.id).collect();
         ids.sort_unstable();
         ids.dedup();
+        let begun = Instant::now();
         let texts = session.labels(&ids, pace)?;
+        log::debug!(
+            "{:?} in the process, {:?} until its answer was here, {:?} to read it, {:?} for labels",
+            ran.took,
+            ran.answered,
+            ran.reading,
+            begun.elapsed()
+        );
         Ok((ran, ids.into_iter().zip(texts).collect()))
     }
 }

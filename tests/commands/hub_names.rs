@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use testing::checkpoint_copy::text;
 
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-const NAME: &str = "some-org/small";
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+pub const NAME: &str = "some-org/small";
 
 fn model() -> PathBuf {
     testing::root().join("fixtures/formats/adapters/llama_base")
@@ -46,6 +46,17 @@ fn cache(at: &Path) {
 }
 
 fn run(target: &str, set: &[(&str, &str)]) -> Output {
+    let more = ["--tokens", "1,2,3", "--format", "json", "--threads", "1"];
+    run_command("report", target, &more, set)
+}
+
+/// Runs a command on a target, with no other settings of the hub than `set`.
+pub fn run_command(
+    command_name: &str,
+    target: &str,
+    more: &[&str],
+    set: &[(&str, &str)],
+) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_attnscope"));
     for name in [
         "HF_HUB_CACHE",
@@ -59,16 +70,7 @@ fn run(target: &str, set: &[(&str, &str)]) -> Output {
         command.env_remove(name);
     }
     command.envs(set.iter().copied()).env("NO_PROXY", "*");
-    command.args([
-        "report",
-        target,
-        "--tokens",
-        "1,2,3",
-        "--format",
-        "json",
-        "--threads",
-        "1",
-    ]);
+    command.args([command_name, target]).args(more);
     command.output().expect("runs")
 }
 
@@ -132,7 +134,7 @@ fn a_model_in_the_cache_opens_by_every_name_it_has() {
 
 /// How a server behaves.
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
+pub enum Manner {
     Plain,
     /// Bytes come in pieces, with waits between.
     Slow,
@@ -149,19 +151,35 @@ enum Manner {
     Endless,
     /// A file that is said to be longer than any configuration.
     Huge,
+    /// Every answer is the whole file, whatever part was asked for.
+    IgnoresRanges,
+    /// Weights whose header is said to be longer than the file.
+    LongHeader,
+    /// Weights that end within their header.
+    CutHeader,
+    /// Weights that are said to be shorter than their header describes.
+    Short,
+    /// Weights that are listed and not there.
+    NoWeights,
 }
 
-/// A server of one model, and the requests that it got.
+/// A server of the small model, and the requests that it got.
 fn serve(manner: Manner) -> (String, Arc<Mutex<Vec<String>>>) {
+    serve_files(manner, &model())
+}
+
+/// A server of the files of a directory, and the requests that it got.
+pub fn serve_files(manner: Manner, directory: &Path) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let asked = Arc::clone(&seen);
+    let (asked, directory) = (Arc::clone(&seen), directory.to_path_buf());
     thread::spawn(move || {
         let cut = Arc::new(Mutex::new(BTreeMap::new()));
         for stream in listener.incoming().flatten() {
             let (asked, cut) = (Arc::clone(&asked), Arc::clone(&cut));
-            thread::spawn(move || answer(&stream, manner, &asked, &cut));
+            let directory = directory.clone();
+            thread::spawn(move || answer(&stream, (manner, &directory), &asked, &cut));
         }
     });
     (endpoint, seen)
@@ -169,7 +187,7 @@ fn serve(manner: Manner) -> (String, Arc<Mutex<Vec<String>>>) {
 
 fn answer(
     mut stream: &TcpStream,
-    manner: Manner,
+    (manner, directory): (Manner, &Path),
     asked: &Mutex<Vec<String>>,
     cut: &Mutex<BTreeMap<String, bool>>,
 ) {
@@ -185,20 +203,18 @@ fn answer(
             found.eq_ignore_ascii_case(name).then(|| value.to_owned())
         })
     };
-    let from: usize = header("range")
-        .and_then(|range| {
-            range
-                .trim_start_matches("bytes=")
-                .trim_end_matches('-')
-                .parse()
-                .ok()
-        })
-        .unwrap_or(0);
+    let range = header("range").filter(|_| manner != Manner::IgnoresRanges);
+    let range = range.as_deref().and_then(|range| {
+        let (from, to) = range.trim_start_matches("bytes=").split_once('-')?;
+        let to = to.parse().map_or(usize::MAX, |last: usize| last + 1);
+        Some((from.parse::<usize>().ok()?, to))
+    });
+    let (from, to) = range.unwrap_or((0, usize::MAX));
     let token = header("authorization").unwrap_or_default();
-    asked
-        .lock()
-        .expect("a lock")
-        .push(format!("{first} from {from} {token}"));
+    asked.lock().expect("a lock").push(match to {
+        usize::MAX => format!("{first} from {from} {token}"),
+        to => format!("{first} from {from} to {to} {token}"),
+    });
     let mut words = first.split(' ');
     let (method, path) = (
         words.next().unwrap_or_default(),
@@ -233,13 +249,10 @@ fn answer(
         );
     }
     if path == "/api/models/some-org/small/revision/main" {
-        let files = [
-            "README.md",
-            "config.json",
-            "model.safetensors",
-            "pytorch_model.bin",
-            "../../escape.json",
-        ];
+        let own = std::fs::read_dir(directory).expect("lists").flatten();
+        let own = own.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let others = ["README.md", "pytorch_model.bin", "../../escape.json"].map(str::to_owned);
+        let files: Vec<String> = own.chain(others).collect();
         let siblings: Vec<_> = files
             .iter()
             .map(|file| serde_json::json!({ "rfilename": file }))
@@ -248,17 +261,28 @@ fn answer(
         return say("200 OK", "", body.as_bytes(), body.len());
     }
     let file = path.rsplit('/').next().unwrap_or_default();
-    let Ok(bytes) = std::fs::read(model().join(file)) else {
+    let is_weights = file.ends_with(".safetensors");
+    let read = std::fs::read(directory.join(file));
+    let (Ok(mut bytes), false) = (read, is_weights && manner == Manner::NoWeights) else {
         return say("404 Not Found", "x-error-code: EntryNotFound\r\n", b"", 0);
     };
+    if is_weights && manner == Manner::LongHeader {
+        bytes[..8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    }
+    let n_said = match manner {
+        Manner::Short if is_weights => bytes.len() - 16,
+        _ => bytes.len(),
+    };
+    if is_weights && manner == Manner::CutHeader {
+        bytes.truncate(100);
+    }
     let etag = blob_of(if manner == Manner::Lies {
         b"other"
     } else {
         &bytes
     });
     let about = format!(
-        "x-repo-commit: {COMMIT}\r\nx-linked-etag: \"{etag}\"\r\nx-linked-size: {}\r\n",
-        bytes.len()
+        "x-repo-commit: {COMMIT}\r\nx-linked-etag: \"{etag}\"\r\nx-linked-size: {n_said}\r\n"
     );
     if manner == Manner::Redirects && !path.starts_with("/elsewhere/") {
         let headers = format!(
@@ -280,8 +304,9 @@ fn answer(
         }
         return;
     }
-    let rest = &bytes[from.min(bytes.len())..];
-    let status = if from > 0 {
+    let to = to.min(bytes.len());
+    let rest = &bytes[from.min(to)..to];
+    let status = if range.is_some() {
         "206 Partial Content"
     } else {
         "200 OK"

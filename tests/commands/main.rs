@@ -34,6 +34,7 @@ mod generated_wrapped;
 mod guesses;
 mod history_command;
 mod hostile_names;
+mod hub_headers;
 mod hub_names;
 mod lab_command;
 mod library_layouts;

@@ -78,7 +78,7 @@ impl ComputedTensor {
         }
     }
 
-    fn parts(&self) -> Vec<&TensorInfo> {
+    pub(super) fn parts(&self) -> Vec<&TensorInfo> {
         match self {
             Self::Adapted(adapted) => adapted.parts(),
             Self::Joined(joined) => joined.pieces().iter().map(|piece| &piece.info).collect(),

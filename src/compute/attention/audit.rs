@@ -148,6 +148,9 @@ pub struct AuditReference<'a> {
 /// Tolerance used if nothing explains a head within the tighter one: scores may have been rounded before they were stored.
 const LOOSE: f64 = 1e-3;
 
+/// Most cells of a head of which it is remembered whether they count.
+const MOST_REMEMBERED: usize = 1 << 24;
+
 impl Audit {
     /// Audits a whole pattern. // pattern and scores: [query, key]
     pub fn of(against: &AuditReference<'_>, pattern: &[f32], scores: Option<&[f32]>) -> Self {
@@ -197,11 +200,11 @@ impl Audit {
             } else if key_idx <= query_idx && visibility.is_real_key(key_idx) {
                 self.n_zeroed += 1;
             }
-            let is_foreign = documents.get(query_idx) != documents.get(key_idx);
-            if visibility.sees(query_idx, key_idx) && !is_foreign {
+            if *p == 0.0 {
                 continue;
             }
-            if *p == 0.0 {
+            let is_foreign = documents.get(query_idx) != documents.get(key_idx);
+            if visibility.sees(query_idx, key_idx) && !is_foreign {
                 continue;
             }
             let kind = if !visibility.is_real_key(key_idx) {
@@ -245,8 +248,16 @@ impl Audit {
             let is_declared = visibility.sees(query_idx, key_idx) && !is_foreign;
             is_shown && (!is_masked || is_declared)
         };
+        // Asked three times of each cell: remembered where that takes little memory.
+        let n_keys = visibility.n_keys;
+        let is_short = pattern.len() <= MOST_REMEMBERED;
+        let cells: Vec<bool> = (0..if is_short { pattern.len() } else { 0 })
+            .map(|at| counts(at / n_keys, at % n_keys))
+            .collect();
+        let remembered = |query_idx: usize, key_idx: usize| cells[query_idx * n_keys + key_idx];
+        let counts: &dyn Fn(usize, usize) -> bool = if is_short { &remembered } else { &counts };
         if let Some(scores) = scores {
-            let compared = Comparison::of(visibility, axis, pattern, scores, &counts);
+            let compared = Comparison::of(visibility, axis, pattern, scores, counts);
             self.mismatch = compared.worst;
             self.dropout = compared.dropout();
             self.learned_sink = compared.learned_sink();
@@ -254,7 +265,7 @@ impl Audit {
         if axis == SoftmaxAxis::Queries {
             return;
         }
-        let mut head = Head::of(visibility, pattern, scores, against.vectors, &counts);
+        let mut head = Head::of(visibility, pattern, scores, against.vectors, counts);
         head.has_sinks = against.has_sinks;
         head.has_own_zeros = against.has_own_zeros;
         let loose = LOOSE.max(against.tolerance);

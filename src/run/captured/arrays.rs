@@ -109,13 +109,17 @@ pub(super) fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> O
         return None;
     }
     let mut worst = 0.0f64;
+    let mut sums = vec![0.0f64; n_keys];
     for query_idx in (0..n_queries).filter(|idx| visibility.is_real_query(*idx)) {
+        sums.fill(0.0);
+        for head_idx in 0..n_heads {
+            let row = &pattern.head(head_idx)[query_idx * n_keys..(query_idx + 1) * n_keys];
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, p)| *sum += f64::from(*p));
+        }
         for key_idx in (0..n_keys).filter(|key_idx| visibility.sees(query_idx, *key_idx)) {
-            let at = query_idx * n_keys + key_idx;
-            let sum: f64 = (0..n_heads)
-                .map(|head_idx| f64::from(pattern.head(head_idx)[at]))
-                .sum();
-            worst = worst.max((sum - 1.0).abs());
+            worst = worst.max((sums[key_idx] - 1.0).abs());
         }
     }
     Some(worst)
@@ -129,7 +133,7 @@ pub(crate) fn first_nonfinite(
     scores: Option<&Heads>,
     pattern: Option<&Heads>,
 ) -> Option<(Place, String)> {
-    let found = |kind: &str, heads: &Heads, is_wrong: &dyn Fn(f32) -> bool| {
+    let found = |kind: &str, heads: &Heads, is_wrong: fn(f32) -> bool| {
         let [_, n_queries, n_keys] = heads.dims;
         let is_found = |(at, value): &(usize, &f32)| {
             is_wrong(**value) && visibility.is_real_query(at / n_keys % n_queries)
@@ -146,7 +150,16 @@ pub(crate) fn first_nonfinite(
         );
         Some((place, text))
     };
+    // Nearly always there is nothing to find, which one look at all values without a branch tells.
+    let scores =
+        scores.filter(|heads| has_any(&heads.values, |v| v.is_nan() | (v == f32::INFINITY)));
+    let pattern = pattern.filter(|heads| has_any(&heads.values, |v| !v.is_finite()));
     let in_scores =
-        scores.and_then(|heads| found("score", heads, &|v| v.is_nan() || v == f32::INFINITY));
-    in_scores.or_else(|| pattern.and_then(|heads| found("pattern", heads, &|v| !v.is_finite())))
+        scores.and_then(|heads| found("score", heads, |v| v.is_nan() || v == f32::INFINITY));
+    in_scores.or_else(|| pattern.and_then(|heads| found("pattern", heads, |v| !v.is_finite())))
+}
+
+/// Whether any value is such; looks at all of them.
+fn has_any(values: &[f32], is_such: impl Fn(f32) -> bool) -> bool {
+    values.iter().fold(false, |any, v| any | is_such(*v))
 }

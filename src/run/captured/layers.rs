@@ -28,7 +28,7 @@ use super::layout::Axes;
 use super::mask_lengths::MaskLengths;
 use super::names::{Layer, Name};
 use super::own_names;
-use super::shapes::observe;
+use super::shapes::{Kept, observe};
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace, attention_name};
 use crate::layer::{alike, found_sink, head_report};
@@ -104,6 +104,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             parts,
             axes,
             seen: observed.map(|seen| &seen.audit),
+            kept: observed.and_then(|seen| seen.kept.as_ref()),
         };
         let arrays = ArrayNames {
             pattern: parts.get(&Hook::Pattern).cloned(),
@@ -197,6 +198,7 @@ struct CapturedAttention<'a> {
     parts: &'a Parts,
     axes: Axes,
     seen: Option<&'a LayerAudit>,
+    kept: Option<&'a Kept>,
 }
 
 impl CapturedAttention<'_> {
@@ -275,14 +277,22 @@ impl CapturedAttention<'_> {
     }
 
     fn report(&self, at: At) -> Result<Option<Found>> {
-        let pattern = self.part(Hook::Pattern)?;
-        let mut scores = self.part(Hook::Scores)?;
-        if let Some(scores) = &mut scores {
-            let pattern = pattern
-                .as_ref()
-                .filter(|pattern| pattern.dims == scores.dims);
-            hide_masked(scores, pattern);
-        }
+        let read;
+        let (pattern, scores) = match self.kept {
+            Some(kept) => (Some(&kept.pattern), kept.scores.as_ref()),
+            None => {
+                let pattern = self.part(Hook::Pattern)?;
+                let mut scores = self.part(Hook::Scores)?;
+                if let Some(scores) = &mut scores {
+                    let pattern = pattern
+                        .as_ref()
+                        .filter(|pattern| pattern.dims == scores.dims);
+                    hide_masked(scores, pattern);
+                }
+                read = (pattern, scores);
+                (read.0.as_ref(), read.1.as_ref())
+            }
+        };
         let q = match self.part(Hook::RotQ)? {
             None => self.part(Hook::Q)?,
             some => some,
@@ -296,7 +306,7 @@ impl CapturedAttention<'_> {
             (None, None, Some(q), Some(k)) => [q.dims[0], q.dims[1], k.dims[1]],
             _ => return Ok(None),
         };
-        if let Some(scores) = &scores {
+        if let Some(scores) = scores {
             self.fits(Hook::Scores, &scores.dims, &[n_heads, n_queries, n_keys])?;
         }
         let (mut d_head, mut n_kv_heads) = (1, n_heads);
@@ -331,13 +341,13 @@ impl CapturedAttention<'_> {
         } else {
             Vec::new()
         };
-        let by_values = pattern.as_ref().map_or(F32_TOLERANCE, |all| {
+        let by_values = pattern.map_or(F32_TOLERANCE, |all| {
             tolerance_of(coarsest_dtype(&all.values))
         });
         let row_tolerance = self.row_tolerance.max(by_values);
         let is_tokens = is_square && self.tokens.len() == n_keys && at.stack != Stack::Decoder;
         let repeats = is_tokens.then(|| Repeats::of_real(self.tokens, visibility.real_keys()));
-        let scale = match (&scores, self.seen) {
+        let scale = match (scores, self.seen) {
             (Some(scores), Some(_)) => {
                 let v = self.part(Hook::V)?;
                 let vectors = [q.as_ref(), k.as_ref(), v.as_ref()];
@@ -356,8 +366,8 @@ impl CapturedAttention<'_> {
         };
         let of_head = |head_idx: usize| {
             let head = HeadArrays {
-                pattern: pattern.as_ref().map(|all| all.head(head_idx)),
-                scores: scores.as_ref().map(|all| all.head(head_idx)),
+                pattern: pattern.map(|all| all.head(head_idx)),
+                scores: scores.map(|all| all.head(head_idx)),
                 q: q.as_ref()
                     .filter(|_| k.is_some())
                     .map(|all| all.head(head_idx)),
@@ -388,7 +398,7 @@ impl CapturedAttention<'_> {
         };
         let heads = (0..n_heads).into_par_iter().map(of_head);
         let mut heads: Vec<(HeadSummary, Option<Box<Audit>>)> = heads.collect();
-        if let (Some(pattern), Some((_, Some(first)))) = (&pattern, heads.first_mut()) {
+        if let (Some(pattern), Some((_, Some(first)))) = (pattern, heads.first_mut()) {
             first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
             first.of_layer = self.seen.cloned().map(Box::new);
             if let Some(of_layer) = &mut first.of_layer {
@@ -397,8 +407,7 @@ impl CapturedAttention<'_> {
         }
         let place = Place::layer(at.stack, at.layer_idx);
         let what = at.name.clone().unwrap_or_else(|| place.to_string());
-        let first_nonfinite =
-            first_nonfinite(place, &what, &visibility, scores.as_ref(), pattern.as_ref());
+        let first_nonfinite = first_nonfinite(place, &what, &visibility, scores, pattern);
         Ok(Some(Found {
             report: self.finish(at, spec, heads)?,
             row_tolerance,

@@ -17,10 +17,21 @@ use super::layout::{Axes, Known, axes_of};
 use super::names::Layer;
 use super::padding;
 
+/// Most bytes of patterns and scores that are kept after they are observed, so that they need not be read twice.
+const MOST_KEPT: usize = 256 << 20;
+
+/// The pattern and the scores of a layer, with masked scores at −inf.
+pub(super) struct Kept {
+    pub pattern: Heads,
+    pub scores: Option<Heads>,
+}
+
 /// Observations of one layer.
 pub(super) struct Observed {
     pub axes: Axes,
     pub audit: LayerAudit,
+    /// What was read, if a trace is small.
+    pub kept: Option<Kept>,
     n_heads: usize,
     n_causal: usize,
     is_square: bool,
@@ -48,10 +59,14 @@ pub(super) fn observe(
     let mut seen = BTreeMap::new();
     let mut masses: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     let mut notes = Vec::new();
+    let keeps = n_bytes(captured, all) <= MOST_KEPT;
     let all: Vec<_> = all.iter().collect();
     let read = all.par_iter().map(|((stack, layer), parts)| {
         let mut masses = BTreeMap::new();
-        let read = Read::of(captured, stated, &known, parts, &mut masses)?;
+        let mut read = Read::of(captured, stated, &known, parts, &mut masses)?;
+        if let Some(read) = read.as_mut().filter(|_| !keeps) {
+            read.kept = None;
+        }
         Ok(read.map(|read| ((*stack, layer.clone()), read, masses)))
     });
     let read: Vec<_> = read.collect::<Result<_>>()?;
@@ -92,6 +107,18 @@ pub(super) fn observe(
     Ok(Observations { layers, notes })
 }
 
+/// Bytes of all patterns and scores as f32. An archive does not say them before they are read.
+fn n_bytes(captured: &Captured, all: &BTreeMap<(Stack, Layer), Parts>) -> usize {
+    let hooks = [Hook::Pattern, Hook::Scores];
+    let names = all
+        .values()
+        .flat_map(|parts| hooks.map(|hook| parts.get(&hook)));
+    let shapes = names.flatten().map(|name| captured.shape(name));
+    let n_values = |shape: Option<Vec<usize>>| shape.map_or(0, |shape| shape.iter().product());
+    let n_values: usize = shapes.map(n_values).sum();
+    n_values.saturating_mul(size_of::<f32>())
+}
+
 /// Sequence lengths and batch size, from tokens and masks.
 fn known(captured: &Captured) -> Result<Known> {
     let mut known = Known::default();
@@ -127,6 +154,7 @@ struct Read {
     dims: [usize; 3],
     shape: Vec<usize>,
     batch_axis_deviation: Option<f64>,
+    kept: Option<Kept>,
 }
 
 impl Read {
@@ -163,6 +191,7 @@ impl Read {
             dims,
             shape,
             batch_axis_deviation,
+            kept: None,
         };
         if of_pattern.is_none() {
             return Ok(Some(read));
@@ -172,7 +201,9 @@ impl Read {
             None => None,
         };
         // Arrays with contradicting shapes are refused later, when the layer is judged.
+        let n_read = scores.iter().len();
         scores = scores.filter(|scores| scores.dims == first.dims);
+        let fits = n_read == scores.iter().len();
         if let Some(scores) = &mut scores {
             hide_masked(scores, Some(&first));
         }
@@ -186,19 +217,26 @@ impl Read {
         }
         let heads: Vec<&[f32]> = (0..n_heads).map(|head_idx| first.head(head_idx)).collect();
         read.has_own_zeros = support.has_own_zeros(&heads);
-        read.is_soft =
-            n_queries == n_keys && heads.iter().all(|head| is_softly_causal(head, n_keys));
+        // Whether a mask is soft matters where nothing is declared.
+        read.is_soft = stated.causal.is_none()
+            && n_queries == n_keys
+            && heads.iter().all(|head| is_softly_causal(head, n_keys));
         read.support = Some(support);
         read.looks_ahead = looks_ahead(&first);
         let sums = masses.entry(n_keys).or_insert_with(|| vec![0.0; n_keys]);
-        for (at, p) in first
-            .values
-            .iter()
-            .enumerate()
-            .filter(|(_, p)| p.is_finite())
-        {
-            sums[at % n_keys] += f64::from(p.abs());
+        for row in first.values.chunks(n_keys) {
+            for (sum, p) in sums.iter_mut().zip(row) {
+                *sum += if p.is_finite() {
+                    f64::from(p.abs())
+                } else {
+                    0.0
+                };
+            }
         }
+        read.kept = fits.then_some(Kept {
+            pattern: first,
+            scores,
+        });
         Ok(Some(read))
     }
 
@@ -249,6 +287,7 @@ impl Read {
         Observed {
             axes: self.axes,
             audit,
+            kept: self.kept,
             n_heads,
             n_causal,
             is_square,

@@ -214,7 +214,7 @@ impl Client {
         ))
     }
 
-    /// Downloads a file, beginning at a byte offset.
+    /// Downloads a file from a byte on, to its end or up to a byte.
     ///
     /// # Errors
     /// When the hub refuses, or cannot be reached.
@@ -223,19 +223,20 @@ impl Client {
         address: &Address,
         commit: &str,
         file: &str,
-        from: u64,
+        range: (u64, Option<u64>),
     ) -> Result<Response<Body>, Refusal> {
-        self.get(
-            &self.url(address, commit, file),
-            Some(from).filter(|from| *from > 0),
-            None,
-        )
+        let range = match range {
+            (0, None) => None,
+            (from, None) => Some(format!("bytes={from}-")),
+            (from, Some(end)) => Some(format!("bytes={from}-{}", end.saturating_sub(1))),
+        };
+        self.get(&self.url(address, commit, file), range, None)
     }
 
     fn get(
         &self,
         url: &str,
-        from: Option<u64>,
+        range: Option<String>,
         most: Option<Duration>,
     ) -> Result<Response<Body>, Refusal> {
         let request = self.agent.get(url).config().timeout_recv_body(most).build();
@@ -243,8 +244,8 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        if let Some(from) = from {
-            request = request.header("range", format!("bytes={from}-"));
+        if let Some(range) = range {
+            request = request.header("range", range);
         }
         let answer = request.call().map_err(|e| Refusal::Other(e.to_string()))?;
         if answer.status().as_u16() >= 400 {

@@ -78,6 +78,9 @@ def serve(channel, make_adapter, when_gone=None):
                 answer["cancelled"] = True
         if os.getpid() != owner:
             os._exit(0)
+        left = _left(header.get("directory"), path)
+        if left is not None:
+            answer["file"], path = left, None
         try:
             channel.send({"id": header.get("id"), **answer}, path)
         except OSError:
@@ -87,6 +90,18 @@ def serve(channel, make_adapter, when_gone=None):
                 os.remove(path)
     if adapter is not None:
         adapter.close()
+
+
+def _left(directory, path):
+    """Moves a file into a directory of the other end, which lasts as long as its session. The name there; None where that is not possible."""
+    if path is None or not isinstance(directory, str) or not os.path.isdir(directory):
+        return None
+    name = os.path.basename(path)
+    try:
+        os.replace(path, os.path.join(directory, name))
+    except OSError:  # on another file system, or of another user
+        return None
+    return name
 
 
 def _answer(adapter, request):
