@@ -103,10 +103,13 @@ impl Config {
         &self.path
     }
 
-    /// Returns the text part of a multimodal configuration; of a model that thinks and talks, that of the part that thinks.
+    /// Returns the text part of a multimodal configuration; of a model that thinks and talks, that of the part that thinks; of one
+    /// that searches, that of the model inside.
     pub fn text_part(&self) -> Option<Self> {
         let thinks = || self.part("thinker_config")?.text_part();
-        self.part("text_config").or_else(thinks)
+        let searches = || self.part("vlm_config")?.text_part();
+        let own = self.part("text_config");
+        own.or_else(thinks).or_else(searches)
     }
 
     /// Returns the configuration in a nested object; `None` if there is no such object.

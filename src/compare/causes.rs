@@ -45,9 +45,9 @@ fn hook_of_norm(name: &str) -> Option<Hook> {
         "embed_norm" | "embed.norm" => Hook::ResidPre,
         "attn_pre_norm" | "attn_pre" | "q_norm" | "latent_norm" => Hook::Q,
         "k_norm" => Hook::K,
-        "attn_out_norm" | "attn_out" => Hook::AttnOut,
+        "attn_out_norm" | "attn_out" | "z_norm" => Hook::AttnOut,
         "attn_post_norm" | "attn_post" | "mlp_pre_norm" | "mlp_pre" | "mlp_out_norm"
-        | "mlp_out" => Hook::MlpOut,
+        | "mlp_out" | "hidden_norm" => Hook::MlpOut,
         "mlp_post_norm" | "mlp_post" => Hook::ResidPost,
         "final_norm" | "head_norm" | "head.norm" => Hook::Logits,
         _ => return None,

@@ -8,7 +8,7 @@ use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
     NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack,
-    StackSpec,
+    StackSpec, TransformSpec,
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
@@ -87,6 +87,8 @@ pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
         );
         list.add(Computation, "logit_scale", KnobValue::single(head.scale));
         list.word(Shape, "head_transform", head.transform.is_some());
+        let n_layers = head.transform.iter().flat_map(TransformSpec::layers).count();
+        list.count(Shape, "head_layers", n_layers);
         if let Some(transform) = &head.transform {
             let activation = transform.activation.map(|a| a.to_string());
             let activation = KnobValue::or_none(activation, KnobValue::Word);
@@ -143,6 +145,7 @@ fn of_stack(list: &mut List, stack: &StackSpec) {
     }
     list.slot = slot(stack.stack, None);
     norm(list, "final_norm", stack.final_norm.as_ref());
+    list.word(Shape, "last_map", stack.last_map.is_some());
     list.word(Shape, "shared_bias", stack.bucket_values.is_some());
 }
 
@@ -361,6 +364,7 @@ fn feed_forward(list: &mut List, mlp: &MlpSpec) {
         None => mlp.activation.to_string(),
     };
     list.word(Computation, "activation", activation);
+    norm(list, "hidden_norm", mlp.hidden_norm.as_ref());
     match mlp.gate_rule {
         GateRule::Product => {}
         GateRule::Limited { limit } => {
@@ -439,6 +443,7 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
     list.serving(spec);
     norm(list, "q_norm", spec.q_norm.as_ref());
     norm(list, "k_norm", spec.k_norm.as_ref());
+    norm(list, "z_norm", spec.z_norm.as_ref());
     let clip = KnobValue::or_none(spec.clip, KnobValue::single);
     list.add(Computation, "qkv_clip", clip);
     list.word(Shape, "sinks", spec.sinks.is_some());

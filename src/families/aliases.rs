@@ -91,6 +91,14 @@ const ALIASES: &[Alias] = &[
     Alias::plain("clipseg_vision_model", "clip_vision_model"),
     Alias {
         absent: &[
+            ("enable_moe_block", Held::Flag(true)),
+            ("attention_k_eq_v", Held::Flag(true)),
+            ("hidden_size_per_layer_input", Held::Count(0)),
+        ],
+        ..Alias::plain("diffusion_gemma_text", "gemma4_text")
+    },
+    Alias {
+        absent: &[
             (THETA, Held::Number(1e6)),
             ("rms_norm_eps", Held::Number(1e-5)),
         ],
@@ -198,6 +206,10 @@ const ALIASES: &[Alias] = &[
             ("decoder_start_token_id", Held::TokenOf("bos_token_id", 0)),
         ],
         ..Alias::plain("plbart", "bart")
+    },
+    Alias {
+        absent: &[(THETA, Held::Number(1e6))],
+        ..Alias::plain("qwen2_5_omni_talker", "qwen2")
     },
     Alias {
         absent: &[

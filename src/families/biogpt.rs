@@ -15,16 +15,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let like = OptLike {
         family: FAMILY.model_type,
         bases: &["biogpt.", ""],
-        n_layers: "num_hidden_layers",
-        n_heads: "num_attention_heads",
-        d_model: "hidden_size",
         d_mlp: "intermediate_size",
         activation: ("hidden_act", "gelu"),
         scales: Some("scale_embedding"),
         has_switches: false,
-        sines: None,
         final_norm: "layer_norm",
-        head: "output_projection.weight",
+        heads: &["output_projection.weight"],
+        ..OptLike::OPT
     };
     read_as(checkpoint, reader, like)
 }

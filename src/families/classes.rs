@@ -5,7 +5,7 @@ use attnscope_spec::ModelSpec;
 use serde_json::Value;
 
 /// Parts of the names of classes that label a text instead of predicting tokens.
-const JUDGES: [&str; 9] = [
+const JUDGES: [&str; 11] = [
     "ForSequenceClassification",
     "ForTokenClassification",
     "ForQuestionAnswering",
@@ -15,6 +15,8 @@ const JUDGES: [&str; 9] = [
     "ForRewardModel",
     "RewardModel",
     "ForTextEncoding",
+    "ForRetrieval",
+    "ForBlockDiffusion",
 ];
 
 /// Suffixes of the names of classes that have an unembedding although they end in Model.

@@ -189,6 +189,7 @@ impl Experts {
             activation: self.activation,
             gate_rule: GateRule::Product,
             learned: None,
+            hidden_norm: None,
             sparsity: None,
         };
         FeedForward::Experts(Box::new(ExpertsSpec {

@@ -30,12 +30,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             n_heads: "decoder_attention_heads",
             d_model: "d_model",
             d_mlp: "decoder_ffn_dim",
-            activation: ("activation_function", "relu"),
             scales: Some("scale_embedding"),
             has_switches: false,
             sines: (!is_learned).then_some(Sines::HalvesToEnd),
             final_norm: "layer_norm",
-            head: "lm_head.weight",
+            ..OptLike::OPT
         };
         return read_as(checkpoint, reader, like);
     }

@@ -164,11 +164,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 d_token,
                 eps,
             ),
-            rows: TableSource {
+            rows: Some(TableSource {
                 tensor: format!("{base}embed_tokens_per_layer.weight"),
                 n_rows: n_token_rows,
                 width: n_all,
-            },
+            }),
             row_scale: (d_token as f64).sqrt() as f32,
             row_beyond: Some(0),
             first_column: layer_idx * d_token,

@@ -2,7 +2,7 @@
 //! the last layers may share keys of earlier ones, and experts stand beside the feed-forward layer.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
-use attnscope_compute::attention::{AttentionSpec, RopeScaling, RopeSpec, Scale};
+use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::Family;
 use super::reading::experts::{USUAL, gated, slabs};
 use super::reading::key_sharing::{KeyHeads, Sharing};
-use super::reading::rope::{RopeRule, rope};
+use super::reading::typed_rotation::rotation;
 use super::reading::windows::{WindowRule, layer_windows};
 use super::reading::{
     activation, check_counts, check_groups, check_used, linear, note_attention, prefix, rms_norm,
@@ -34,10 +34,47 @@ struct Heads {
 /// Tables and maps of the per-layer embeddings.
 struct ByToken {
     width: usize,
-    n_rows: usize,
+    /// Rows of the table of tokens; `None` if there is no table.
+    n_rows: Option<usize>,
+}
+
+/// How families built from Gemma 4's blocks differ.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gemma4Like {
+    pub family: &'static str,
+    /// Every token sees every other one; windows reach their whole width to both sides.
+    pub sees_both: bool,
+    /// Prefixes of the per-layer embeddings' maps, in the model and in a block.
+    pub by_token: [&'static str; 2],
+    /// The width of the per-layer embeddings if the configuration does not say.
+    pub d_by_token: usize,
+    /// Whether per-layer embeddings have a table of tokens.
+    pub has_rows: bool,
+    /// A map behind the final norm, the key of its width, and its default.
+    pub last_map: Option<(&'static str, &'static str, usize)>,
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = Gemma4Like {
+        family: FAMILY.model_type,
+        sees_both: false,
+        by_token: ["", ""],
+        d_by_token: 256,
+        has_rows: true,
+        last_map: None,
+    };
+    read_as(checkpoint, reader, like)
+}
+
+/// Reads a family built from Gemma 4's blocks.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_as(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: Gemma4Like,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     refuse(reader)?;
     let n_layers = reader.layers("num_hidden_layers")?;
@@ -60,8 +97,20 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     if let Some(last) = windows.last_mut() {
         *last = None;
     }
+    if like.sees_both {
+        for window in windows.iter_mut().flatten() {
+            *window = window.to_both_sides(|width| width);
+        }
+    }
     let heads = heads(reader, &windows, n_heads)?;
-    let by_token = by_token(reader)?;
+    let by_token = by_token(reader, &like)?;
+    let last_map = match like.last_map {
+        Some((_, key, default)) => {
+            let origin = Origin::Default(key.to_owned());
+            Some(reader.size_or("d_last", key, default, origin)?)
+        }
+        None => None,
+    };
     let logit_cap = reader.bound_or_none("logit_softcap", "final_logit_softcapping")?;
     let experts = Experts::read(reader, tensors, n_layers)?;
     let mut key_heads = Vec::with_capacity(n_layers);
@@ -82,7 +131,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     }
     let plain = |layer_idx: usize| AttentionSpec {
         scale: Scale::One,
-        ..AttentionSpec::plain(n_heads, heads[layer_idx].n_kv, heads[layer_idx].d, true)
+        ..AttentionSpec::plain(
+            n_heads,
+            heads[layer_idx].n_kv,
+            heads[layer_idx].d,
+            !like.sees_both,
+        )
     };
     note_attention(reader, &plain(n_layers - 1), Origin::Family);
 
@@ -93,6 +147,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             "",
             "model.language_model.",
             "language_model.model.",
+            "language_model.",
         ],
         "embed_tokens.weight",
     );
@@ -149,31 +204,50 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         };
         let of_token = by_token.as_ref().map(|own| {
             let (p, n_all) = (own.width, n_layers * own.width);
-            let context = format!("{base}per_layer_model_projection");
+            let [of_model, of_block] = like.by_token;
+            let context = format!("{base}{of_model}per_layer_model_projection");
             let context = linear(&context, d_model, n_all, false).part(Part {
                 group: n_all,
                 offset: layer_idx * p,
                 len: p,
             });
             Box::new(TokenBranch {
-                gate: linear(&format!("{at}.per_layer_input_gate"), d_model, p, false),
+                gate: linear(
+                    &format!("{at}.{of_block}per_layer_input_gate"),
+                    d_model,
+                    p,
+                    false,
+                ),
                 activation,
-                out: linear(&format!("{at}.per_layer_projection"), p, d_model, false),
-                out_norm: norm("post_per_layer_input_norm", d_model),
+                out: linear(
+                    &format!("{at}.{of_block}per_layer_projection"),
+                    p,
+                    d_model,
+                    false,
+                ),
+                out_norm: norm(&format!("{of_block}post_per_layer_input_norm"), d_model),
                 tokens: tokens.clone(),
                 token_scale,
                 context,
                 context_scale: 1.0 / token_scale,
-                context_norm: rms_norm(format!("{base}per_layer_projection_norm.weight"), p, eps),
-                rows: TableSource {
+                context_norm: rms_norm(
+                    format!("{base}{of_model}per_layer_projection_norm.weight"),
+                    p,
+                    eps,
+                ),
+                rows: own.n_rows.map(|n_rows| TableSource {
                     tensor: format!("{base}embed_tokens_per_layer.weight"),
-                    n_rows: own.n_rows,
+                    n_rows,
                     width: n_all,
-                },
+                }),
                 row_scale: (p as f64).sqrt() as f32,
                 row_beyond: None,
                 first_column: layer_idx * p,
-                mix: std::f32::consts::FRAC_1_SQRT_2,
+                mix: if own.n_rows.is_some() {
+                    std::f32::consts::FRAC_1_SQRT_2
+                } else {
+                    1.0
+                },
             })
         });
         let scalar = format!("{at}.layer_scalar");
@@ -196,7 +270,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let blocks = (0..n_layers).map(block).collect();
     let names = ["lm_head.weight", "language_model.lm_head.weight"];
-    let unembed = tied_head(reader, tensors, &names, &tokens.tensor, true)?;
+    let unembed = match like.sees_both {
+        true => tokens.tensor.clone(),
+        false => tied_head(reader, tensors, &names, &tokens.tensor, true)?,
+    };
     let embed = EmbedSpec {
         scale: token_scale,
         ..EmbedSpec::plain(tokens)
@@ -208,9 +285,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),
-        is_causal_lm: true,
+        is_causal_lm: !like.sees_both,
         ..ModelSpec::of_one_stack(
-            FAMILY.model_type,
+            like.family,
             StackSpec {
                 rows: (sharing.n_kept > 0).then(|| {
                     Box::new(RowSpec {
@@ -219,9 +296,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                         n_kept: sharing.n_kept,
                     })
                 }),
+                last_map: like.last_map.zip(last_map).map(|((name, ..), n_out)| {
+                    linear(&format!("{base}{name}"), d_model, n_out, false)
+                }),
                 ..StackSpec::only(embed, blocks, Some(last))
             },
-            Some(head),
+            Some(head).filter(|_| !like.sees_both),
         )
     })
 }
@@ -361,88 +441,15 @@ fn heads<W>(reader: &mut Reader<'_>, windows: &[Option<W>], n_heads: usize) -> R
 }
 
 /// The per-layer embeddings; `None` if their width is 0.
-fn by_token(reader: &mut Reader<'_>) -> Result<Option<ByToken>> {
-    let width = reader.count_or("d_token_branch", "hidden_size_per_layer_input", 256)?;
+fn by_token(reader: &mut Reader<'_>, like: &Gemma4Like) -> Result<Option<ByToken>> {
+    const WIDTH: &str = "hidden_size_per_layer_input";
+    let width = reader.count_or("d_token_branch", WIDTH, like.d_by_token)?;
+    if !like.has_rows {
+        let n_rows = None;
+        return Ok((width > 0).then_some(ByToken { width, n_rows }));
+    }
     const ROWS: &str = "vocab_size_per_layer_input";
     let default = Origin::Default(ROWS.to_owned());
-    let n_rows = reader.size_or("n_token_branch_rows", ROWS, 262_144, default)?;
+    let n_rows = Some(reader.size_or("n_token_branch_rows", ROWS, 262_144, default)?);
     Ok((width > 0).then_some(ByToken { width, n_rows }))
-}
-
-/// The rotary embedding of a layer, from the parameters of its layer type.
-///
-/// # Errors
-/// When its parameters are missing or impossible.
-pub(super) fn rotation(
-    reader: &mut Reader<'_>,
-    is_windowed: bool,
-    d_head: usize,
-    n_ctx: usize,
-) -> Result<RopeSpec> {
-    const KEY: &str = "rope_parameters";
-    let kind = if is_windowed {
-        "sliding_attention"
-    } else {
-        "full_attention"
-    };
-    let stated = reader.value(KEY);
-    let own = stated
-        .and_then(|all| all.get(kind))
-        .filter(|own| !own.is_null());
-    if stated.is_some() && own.is_none() {
-        let problem = "missing, expected the parameters of rotation";
-        return Err(Error::config(
-            reader.path(),
-            format!("{KEY}.{kind}"),
-            problem,
-        ));
-    }
-    let word = own.and_then(|own| own.get("rope_type")?.as_str());
-    let is_proportional = match word {
-        None => stated.is_none() && !is_windowed,
-        Some(word) => word == "proportional",
-    };
-    if !is_proportional {
-        let rule = RopeRule {
-            layer_type: Some(kind),
-            ..RopeRule::plain(d_head, n_ctx)
-        };
-        return rope(reader, rule);
-    }
-    let number = |key: &str, default: f64| -> Result<f64> {
-        let Some(value) = own.and_then(|own| own.get(key)).filter(|v| !v.is_null()) else {
-            return Ok(default);
-        };
-        let found = value.as_f64().filter(|number| *number > 0.0);
-        found.ok_or_else(|| {
-            let problem = format!("expected a number above 0, found {value}");
-            Error::config(reader.path(), format!("{KEY}.{kind}.{key}"), problem)
-        })
-    };
-    let usual_share = if stated.is_none() { 0.25 } else { 1.0 };
-    let usual_theta = if stated.is_none() { 1e6 } else { 10_000.0 };
-    let share = number("partial_rotary_factor", usual_share)?;
-    let (theta, factor) = (number("rope_theta", usual_theta)?, number("factor", 1.0)?);
-    // Frequencies are those of the whole head; pairs that do not rotate have none.
-    let n_turning = ((share * d_head as f64) / 2.0).floor() as usize;
-    let divisors: Vec<f64> = (0..d_head / 2)
-        .map(|pair_idx| {
-            if pair_idx < n_turning {
-                factor
-            } else {
-                f64::INFINITY
-            }
-        })
-        .collect();
-    reader.note("rope_theta", theta, Origin::Key(format!("{KEY}.{kind}")));
-    let said = format!("rotary, halves, {} of {d_head}", 2 * n_turning);
-    reader.note("positions", said, Origin::Family);
-    Ok(RopeSpec {
-        scaling: RopeScaling::Long {
-            short: divisors.clone(),
-            long: divisors,
-            original_n_ctx: usize::MAX,
-        },
-        ..RopeSpec::plain(theta, d_head)
-    })
 }

@@ -23,8 +23,26 @@ const LIMIT: f64 = 7.0;
 const SLOPE: f64 = 1.702;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = GptOssLike {
+        family: FAMILY.model_type,
+        recipe: recipe(),
+        alternates: true,
+    };
+    read_as(checkpoint, reader, &like)
+}
+
+/// How families built from GPT-OSS's blocks differ.
+pub(super) struct GptOssLike {
+    pub family: &'static str,
+    pub recipe: Recipe,
+    /// Gate and up alternate, column by column; otherwise all of the gate comes first.
+    pub alternates: bool,
+}
+
+/// How GPT-OSS differs from Llama.
+pub(super) fn recipe() -> Recipe {
     let bias = BiasRule::Key("attention_bias", true);
-    let recipe = Recipe {
+    Recipe {
         norm: NormStyle { eps: 1e-5, ..RMS },
         theta: 150_000.0,
         qkv_bias: bias,
@@ -37,7 +55,19 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         has_sinks: true,
         d_head: Some(64),
         ..Recipe::llama()
-    };
+    }
+}
+
+/// Reads a family built from GPT-OSS's blocks.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_as(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: &GptOssLike,
+) -> Result<ModelSpec> {
+    let recipe = &like.recipe;
     // Without either key, transformers uses built-in rescaling factors that no file states.
     if stated(reader, "rope_scaling").is_none() && stated(reader, "rope_parameters").is_none() {
         let problem = "missing, expected the rescaling of rotary frequencies or its absence stated";
@@ -87,13 +117,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     ..gated(&at, USUAL, d_model, d_mlp, Activation::Silu, true)
                 };
             }
-            // Gate and up alternate, column by column.
-            let turn = |offset| {
+            let len = if like.alternates { 1 } else { d_mlp };
+            let turn = |nth| {
                 let fused = slab("gate_up_proj", d_model, 2 * d_mlp, idx);
                 fused.part(Part {
-                    group: 2,
-                    offset,
-                    len: 1,
+                    group: 2 * len,
+                    offset: nth * len,
+                    len,
                 })
             };
             MlpSpec {
@@ -103,6 +133,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 activation: Activation::Silu,
                 gate_rule: clamped,
                 learned: None,
+                hidden_norm: None,
                 sparsity: None,
             }
         };
@@ -117,7 +148,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             apart: None,
         }))
     };
-    llama_like::read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)
+    llama_like::read_with(like.family, checkpoint, reader, recipe, sizes, &mlp)
 }
 
 /// A number of at least 0, or the default if the key is absent.

@@ -180,6 +180,7 @@ impl Delta {
             strength_scale: 1.0,
             log_decay: format!("{at}.A_log"),
             log_decay_shape: vec![1, 1, n_heads, 1],
+            log_bound: None,
             step_bias: format!("{at}.dt_bias"),
             norm: GatedNormSource {
                 gain: format!("{at}.o_norm.weight"),

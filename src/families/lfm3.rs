@@ -5,14 +5,15 @@ use attnscope_compute::error::Result;
 use attnscope_spec::mixers::{ConvolutionSpec, ShortConvolution};
 use attnscope_spec::{BlockSpec, LinearSource, ModelSpec, TokenMixer};
 
+use super::Family;
 use super::reading::experts::NUMBERED;
 use super::reading::hybrid::{attending_layers, by_rule, replace};
 use super::reading::llama_like::{
     self, BlockNames, MlpStore, NormPlaces, NormStyle, QkNorm, RMS, Recipe, RopeLayers,
 };
+use super::reading::typed_rotation::rotation;
 use super::reading::windows::WindowRule;
 use super::reading::{linear, stacked};
-use super::{Family, gemma4_text};
 
 pub const FAMILY: Family = Family::own("lfm3", "Lfm3", read);
 
@@ -69,7 +70,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     {
         let is_windowed = own.attention.mask.window.is_some();
         let d_head = own.attention.d_head;
-        own.attention.rope = Some(gemma4_text::rotation(reader, is_windowed, d_head, n_ctx)?);
+        own.attention.rope = Some(rotation(reader, is_windowed, d_head, n_ctx)?);
         let n_heads = own.attention.n_heads;
         let maps = &mut own.projections;
         maps.gate = maps

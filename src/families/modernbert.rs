@@ -131,6 +131,7 @@ pub(super) fn read_as(
             activation: of_mlp,
             gate_rule: GateRule::Product,
             learned: None,
+            hidden_norm: None,
             sparsity: None,
         };
         let mut spec = attention.clone();
@@ -182,6 +183,7 @@ pub(super) fn read_as(
                 ),
                 activation: Some(of_head),
                 norm: Some(of_norm),
+                then: None,
             }),
             ..HeadSpec::plain(LinearSource::whole(
                 weight,

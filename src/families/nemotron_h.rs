@@ -58,7 +58,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let mixer = state_space(reader, d_model, eps)?;
     let feed_forward = FeedForwards::read(reader, tensors, d_model, &kinds)?;
 
-    let base = prefix(tensors, &["model.", "backbone.", ""], "embeddings.weight");
+    let bases = ["model.", "backbone.", "model.language_model.", ""];
+    let base = prefix(tensors, &bases, "embeddings.weight");
     let block = |(layer_idx, kind): (usize, &Kind)| {
         let norm = rms_norm(
             format!("{base}layers.{layer_idx}.norm.weight"),

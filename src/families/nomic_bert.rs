@@ -89,6 +89,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             activation,
             gate_rule: GateRule::Product,
             learned: None,
+            hidden_norm: None,
             sparsity: None,
         };
         let projections = ProjectionSpec::plain(q, k, v, one(o, d_q, d_model));

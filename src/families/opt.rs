@@ -21,21 +21,7 @@ pub const FAMILY: Family = Family::own("opt", "OPT", read);
 const N_ROWS_BEFORE: usize = 2;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let like = OptLike {
-        family: FAMILY.model_type,
-        bases: &["model.decoder.", "decoder.", ""],
-        n_layers: "num_hidden_layers",
-        n_heads: "num_attention_heads",
-        d_model: "hidden_size",
-        d_mlp: "ffn_dim",
-        activation: ("activation_function", "relu"),
-        scales: None,
-        has_switches: true,
-        sines: None,
-        final_norm: "final_layer_norm",
-        head: "lm_head.weight",
-    };
-    read_as(checkpoint, reader, like)
+    read_as(checkpoint, reader, OptLike::OPT)
 }
 
 /// How families built from fairseq's decoder blocks differ.
@@ -55,7 +41,37 @@ pub(super) struct OptLike {
     /// Sinusoidal positions; learned if `None`. OPT counts positions over real tokens, other families over all tokens.
     pub sines: Option<Sines>,
     pub final_norm: &'static str,
-    pub head: &'static str,
+    pub heads: &'static [&'static str],
+    /// Prefix of the feed-forward maps.
+    pub ffn: &'static str,
+    /// Positions count only tokens other than the padding token, from the index after it.
+    pub counts_not_pad: bool,
+    /// Norms between the heads and the output map, and before the second map of the feed-forward block.
+    pub inner_norms: [Option<&'static str>; 2],
+    /// The key of epsilon; it is fixed if there is none.
+    pub eps_key: Option<&'static str>,
+}
+
+impl OptLike {
+    /// OPT itself.
+    pub const OPT: Self = Self {
+        family: FAMILY.model_type,
+        bases: &["model.decoder.", "decoder.", ""],
+        n_layers: "num_hidden_layers",
+        n_heads: "num_attention_heads",
+        d_model: "hidden_size",
+        d_mlp: "ffn_dim",
+        activation: ("activation_function", "relu"),
+        scales: None,
+        has_switches: true,
+        sines: None,
+        final_norm: "final_layer_norm",
+        heads: &["lm_head.weight"],
+        ffn: "",
+        counts_not_pad: false,
+        inner_norms: [None, None],
+        eps_key: None,
+    };
 }
 
 /// Reads a family built from fairseq's decoder blocks.
@@ -76,6 +92,10 @@ pub(super) fn read_as(
     let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let activation = activation(reader, like.activation.0, like.activation.1)?;
+    let pad = match like.counts_not_pad {
+        true => reader.count_or("pad_token", "pad_token_id", 1)? as u32,
+        false => 0,
+    };
     let mut switch = |knob, key, default| {
         if like.has_switches {
             reader.flag_or(knob, key, default)
@@ -97,34 +117,47 @@ pub(super) fn read_as(
         Some(key) => reader.flag_or("scales_embedding", key, true)?,
         None => false,
     };
-    reader.note("norm_eps", "1e-5", Origin::Family);
+    let eps = match like.eps_key {
+        Some(key) => reader.number_or("norm_eps", key, 1e-5)?,
+        None => {
+            reader.note("norm_eps", "1e-5", Origin::Family);
+            1e-5
+        }
+    };
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, true);
     note_attention(reader, &attention, Origin::Family);
 
     let base = prefix(tensors, like.bases, "embed_tokens.weight");
-    let norm = |name: &str| {
+    let norm_of = |name: &str, width| {
         let stored = |part: &str| has_gain.then(|| format!("{name}.{part}"));
         NormSource {
             bias: stored("bias"),
-            ..NormSource::new(NormKind::LayerNorm, 1e-5, d_model, stored("weight"))
+            ..NormSource::new(NormKind::LayerNorm, eps, width, stored("weight"))
         }
     };
+    let norm = |name: &str| norm_of(name, d_model);
     let block = |layer_idx: usize| {
         let at = format!("{base}layers.{layer_idx}");
         let one = |name: &str, n_in, n_out| {
             super::reading::linear(&format!("{at}.{name}"), n_in, n_out, has_bias)
         };
-        let projections = ProjectionSpec::plain(
-            one("self_attn.q_proj", d_model, d_model),
-            one("self_attn.k_proj", d_model, d_model),
-            one("self_attn.v_proj", d_model, d_model),
-            one("self_attn.out_proj", d_model, d_model),
-        );
-        let mlp = MlpSpec::plain(
-            one("fc1", d_model, d_mlp),
-            one("fc2", d_mlp, d_model),
-            activation,
-        );
+        let maps = ["q_proj", "k_proj", "v_proj", "out_proj"];
+        let [q, k, v, o] = maps.map(|name| one(&format!("self_attn.{name}"), d_model, d_model));
+        let inner = |nth: usize, width| {
+            like.inner_norms[nth].map(|name| norm_of(&format!("{at}.{name}"), width))
+        };
+        let projections = ProjectionSpec {
+            z_norm: inner(0, d_model),
+            ..ProjectionSpec::plain(q, k, v, o)
+        };
+        let mlp = MlpSpec {
+            hidden_norm: inner(1, d_mlp),
+            ..MlpSpec::plain(
+                one(&format!("{}fc1", like.ffn), d_model, d_mlp),
+                one(&format!("{}fc2", like.ffn), d_mlp, d_model),
+                activation,
+            )
+        };
         let of_attention = Some(norm(&format!("{at}.self_attn_layer_norm")));
         let of_mlp = Some(norm(&format!("{at}.final_layer_norm")));
         let plain = BlockSpec::plain(
@@ -151,7 +184,7 @@ pub(super) fn read_as(
         n_rows: d_vocab,
         width: d_embed,
     };
-    let unembed = tied_head(reader, tensors, &[like.head], &tokens.tensor, true)?;
+    let unembed = tied_head(reader, tensors, like.heads, &tokens.tensor, true)?;
     let is_projected = d_embed != d_model;
     let project = |name: &str, n_in, n_out| {
         is_projected.then(|| linear_bias_if_stored(tensors, &format!("{base}{name}"), n_in, n_out))
@@ -175,6 +208,10 @@ pub(super) fn read_as(
         projects_first: true,
         ..EmbedSpec::plain(tokens)
     };
+    if like.inner_norms[0].is_some() {
+        let said = "between heads and output map, before the second map of feed-forward blocks";
+        reader.note("sub_norms", said, Origin::Family);
+    }
     let positions = match like.sines {
         Some(_) => "sines and cosines".to_owned(),
         None if like.has_switches => format!("learned, {n_ctx}, over real tokens"),
@@ -188,6 +225,7 @@ pub(super) fn read_as(
         dense,
         activation: None,
         norm: None,
+        then: None,
     });
     let head = HeadSpec {
         transform,
@@ -197,7 +235,9 @@ pub(super) fn read_as(
     Ok(ModelSpec {
         d_model,
         n_ctx: Some(n_ctx),
-        positions: if like.has_switches {
+        positions: if like.counts_not_pad {
+            PositionRule::NotPad { pad }
+        } else if like.has_switches {
             PositionRule::RealTokens {
                 first: N_ROWS_BEFORE,
             }

@@ -28,8 +28,54 @@ const OF_COSMOS: &[(&str, &str)] = &[
     (".norm_k.", ".k_norm."),
 ];
 
+/// What models that search call the model inside, whose own names have changed too.
+const OF_SEARCH: &[(&str, &str)] = &[
+    ("^vlm.language_model.model.", "model.language_model."),
+    ("^vlm.model.", "model."),
+    ("^vlm.", "model."),
+];
+
 /// Every model type with names of its own, sorted by type.
 const PUBLISHED: &[Published] = &[
+    Published {
+        model_type: "bailing_hybrid",
+        keys: &[
+            ("num_expert_group", "n_group"),
+            ("moe_renormalize", "norm_topk_prob"),
+            ("num_shared_experts", "n_shared_experts"),
+            ("num_experts", "n_routed_experts"),
+            ("num_experts_per_token", "num_experts_per_tok"),
+        ],
+        tensors: &[
+            (".word_embeddings.", ".embed_tokens."),
+            (".attention.dense.", ".self_attn.o_proj."),
+            (".attention.f_proj.", ".self_attn.forget_gate.f_proj."),
+            (".attention.dt_bias", ".self_attn.forget_gate.dt_bias"),
+            (".attention.A_log", ".self_attn.forget_gate.A_log"),
+            (".attention.", ".self_attn."),
+            (".gate.expert_bias", ".gate.e_score_correction_bias"),
+        ],
+    },
+    Published {
+        model_type: "clvp_decoder",
+        keys: &[],
+        tensors: &[("input_embeds_layer.", "embed_tokens.")],
+    },
+    Published {
+        model_type: "colmodernvbert",
+        keys: &[],
+        tensors: OF_SEARCH,
+    },
+    Published {
+        model_type: "colpali",
+        keys: &[],
+        tensors: OF_SEARCH,
+    },
+    Published {
+        model_type: "colqwen2",
+        keys: &[],
+        tensors: OF_SEARCH,
+    },
     Published {
         model_type: "cosmos3_edge",
         keys: &[],
@@ -47,6 +93,11 @@ const PUBLISHED: &[Published] = &[
         model_type: "cosmos3_omni",
         keys: &[],
         tensors: OF_COSMOS,
+    },
+    Published {
+        model_type: "dia_encoder",
+        keys: &[],
+        tensors: &[("^embedding.", "embed_tokens.")],
     },
     Published {
         model_type: "exaone",
@@ -121,6 +172,28 @@ const PUBLISHED: &[Published] = &[
         ],
     },
     Published {
+        model_type: "nemo_speechlm",
+        keys: &[],
+        tensors: &[
+            ("^llm.model.embed_tokens.", "model.embeddings."),
+            ("^llm.model.norm.", "model.norm_f."),
+            ("^llm.model.", "model."),
+            ("^llm.lm_head.", "lm_head."),
+            (".mixer._fp32_params.", ".mixer."),
+        ],
+    },
+    Published {
+        model_type: "pp_formulanet_text",
+        keys: &[],
+        tensors: &[
+            ("^layers.", "decoder.layers."),
+            ("^embed_tokens.", "decoder.embed_tokens."),
+            ("^embed_positions.", "decoder.embed_positions."),
+            ("^layernorm_embedding.", "decoder.layernorm_embedding."),
+            ("^layer_norm.", "decoder.layer_norm."),
+        ],
+    },
+    Published {
         model_type: "qianfan_ocr",
         keys: &[],
         tensors: &[("model.encoder.layers.", "model.layers.")],
@@ -149,6 +222,31 @@ const PUBLISHED: &[Published] = &[
             (".moe.router_bias", ".mlp.gate.e_score_correction_bias"),
             (".moe.", ".mlp.experts."),
             (".share_expert.", ".mlp.shared_experts."),
+        ],
+    },
+    Published {
+        model_type: "tipsv2_text_model",
+        keys: &[],
+        tensors: &[
+            ("text_encoder.", "text_model."),
+            ("transformer.resblocks.", "encoder.layers."),
+            (".ln_1.", ".layer_norm1."),
+            (".ln_2.", ".layer_norm2."),
+            (".attn.in_proj_weight", ".self_attn.in_proj.weight"),
+            (".attn.in_proj_bias", ".self_attn.in_proj.bias"),
+            (".attn.out_proj.", ".self_attn.out_proj."),
+            (".mlp.c_fc.", ".mlp.fc1."),
+            (".mlp.c_proj.", ".mlp.fc2."),
+            ("ln_final.", "final_layer_norm."),
+            ("token_embedding.", "embeddings.token_embedding."),
+        ],
+    },
+    Published {
+        model_type: "ultrabert",
+        keys: &[],
+        tensors: &[
+            ("^ultrabert.", "model."),
+            ("^cls.weight", "head.decoder.weight"),
         ],
     },
 ];

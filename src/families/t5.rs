@@ -44,6 +44,8 @@ pub(super) struct T5Like {
     pub family: &'static str,
     /// The key of the kind of feed-forward block, and the kind if it is absent.
     pub feed_forward: (&'static str, &'static str),
+    /// The key of the activation, and the activation if it is absent; `None` if the kind of feed-forward block names it.
+    pub activation: Option<(&'static str, &'static str)>,
     /// The name of the feed-forward block in its layer.
     pub mlp: &'static str,
     /// Whether the logits of a tied head are scaled by default.
@@ -63,6 +65,7 @@ impl T5Like {
     pub const PLAIN: Self = Self {
         family: FAMILY.model_type,
         feed_forward: ("feed_forward_proj", "relu"),
+        activation: None,
         mlp: "DenseReluDense",
         scales_tied: true,
         has_bias_by_layer: false,
@@ -100,6 +103,11 @@ pub(super) fn read_as(
         Some(name) => (true, name),
         None => (false, word.as_str()),
     };
+    let (activation_key, own) = match like.activation {
+        Some((key, default)) => (key, Some(reader.word_or("activation", key, default)?)),
+        None => (kind_key, None),
+    };
+    let name = own.as_deref().unwrap_or(name);
     reader.value("is_encoder_decoder");
     // transformers derives these from the word, and would not use a stored value that contradicts it.
     let derived = [
@@ -119,7 +127,7 @@ pub(super) fn read_as(
         d_head: reader.size("d_head", "d_kv")?,
         d_mlp: reader.size("d_mlp", "d_ff")?,
         eps: reader.number_or("norm_eps", "layer_norm_epsilon", 1e-6)?,
-        activation: activation_named(reader, kind_key, name)?,
+        activation: activation_named(reader, activation_key, name)?,
         is_gated,
         n_buckets: reader.size_or("n_buckets", buckets, 32, default(buckets))?,
         max_distance: reader.size_or("max_distance", distance, 128, default(distance))?,
@@ -256,6 +264,7 @@ impl Sizes {
             activation: self.activation,
             gate_rule: GateRule::Product,
             learned: None,
+            hidden_norm: None,
             sparsity: None,
         };
         let cross = is_decoder.then(|| {

@@ -4,8 +4,9 @@ use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
 use serde_json::Value;
 
 /// Two-tower model types, and the default types of their towers.
-const TWO: [(&str, &str, &str); 10] = [
+const TWO: [(&str, &str, &str); 11] = [
     ("align", "align_text_model", "align_vision_model"),
+    ("altclip", "altclip_text_model", "altclip_vision_model"),
     ("blip", "blip_text_model", "blip_vision_model"),
     (
         "chinese_clip",

@@ -20,8 +20,9 @@ enum WrapperRule {
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const WRAPPER_RULES: [(&str, WrapperRule); 16] = [
+const WRAPPER_RULES: [(&str, WrapperRule); 17] = [
     ("blip-2", WrapperRule::WholeInside),
+    ("colpali", WrapperRule::ReadsPrefixes),
     ("gemma3n", WrapperRule::WholeInside),
     ("gemma4", WrapperRule::WholeInside),
     ("gemma4_unified", WrapperRule::WholeInside),

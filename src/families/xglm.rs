@@ -22,13 +22,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_layers: "num_layers",
         n_heads: "attention_heads",
         d_model: "d_model",
-        d_mlp: "ffn_dim",
         activation: ("activation_function", "gelu"),
         scales: Some("scale_embedding"),
         has_switches: false,
         sines: Some(Sines::HalvesToEnd),
         final_norm: "layer_norm",
-        head: "lm_head.weight",
+        ..OptLike::OPT
     };
     read_as(checkpoint, reader, like)
 }

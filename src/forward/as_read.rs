@@ -226,19 +226,26 @@ fn projected<O: Ops>(
 ) -> Result<O::Buffer> {
     let by_weights = groups(segments, |one| {
         let found = whose.of(one);
-        found.map(|(attention, spec)| (&spec.o, &spec.difference, attention.n_heads))
+        found.map(|(attention, spec)| {
+            let together = (&spec.difference, &spec.z_norm, attention.n_heads);
+            (&spec.o, together)
+        })
     });
     let ops = context.ops;
     in_groups(ops, rows, by_weights, [z], |of, [z], to| match of {
-        Some((o, difference, n_heads)) => {
+        Some((o, (difference, norm, n_heads))) => {
             let o = context.shelf().linear(o)?;
-            let Some(difference) = difference else {
+            if difference.is_none() && norm.is_none() {
                 return ops.linear(z, &o, to, context.pace);
-            };
-            let difference = read_difference(difference, context.tensors)?;
-            let mut together = O::Buffer::default();
+            }
+            let (mut together, mut spare) = (O::Buffer::default(), O::Buffer::default());
             ops.copy(z, &mut together)?;
-            difference_of(ops, Some(difference), n_heads, &mut together)?;
+            if let Some(difference) = difference {
+                let difference = read_difference(difference, context.tensors)?;
+                difference_of(ops, Some(difference), n_heads, &mut together)?;
+            }
+            let norm = context.shelf().optional_norm(norm)?;
+            normed_in_place(ops, norm.as_ref(), &mut together, &mut spare)?;
             ops.linear(&together, &o, to, context.pace)
         }
         None => Ok(()),

@@ -11,13 +11,14 @@ use attnscope_compute::ops::Ops;
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::copies::attend_copies;
-use super::difference::{Difference, difference_of};
+use super::difference::difference_of;
 use super::emit::offer;
 use super::global_tokens::global_keys;
 use super::hook::{Hook, Hooks};
 use super::indexer::with_picked;
 use super::keys_and_values::KeysAndValues;
 use super::scratch::AttentionScratch;
+use super::steps::normed_in_place;
 
 /// Per-head results of one attention, besides its output.
 #[derive(Debug)]
@@ -65,10 +66,10 @@ pub(super) fn attend<O: Ops>(
     context.ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z) // [position, n_heads · d_value]
 }
 
-/// Applies the output projection to all heads.
+/// Applies the output projection to all heads, after what combines their outputs.
 pub(super) fn output<O: Ops>(
     context: &BlockContext<'_, O>,
-    (n_heads, difference): (usize, Option<Difference>),
+    (n_heads, weights): (usize, &AttentionWeights<'_, O>),
     heads: Vec<HeadSummary>,
     o: &O::Linear<'_>,
     s: &mut AttentionScratch<O>,
@@ -76,7 +77,9 @@ pub(super) fn output<O: Ops>(
 ) -> Result<AttentionRun> {
     let ops = context.ops;
     offer(ops, hooks, Hook::Z, &mut s.z)?;
-    difference_of(ops, difference, n_heads, &mut s.z)?;
+    difference_of(ops, weights.difference, n_heads, &mut s.z)?;
+    let mut spare = O::Buffer::default();
+    normed_in_place(ops, weights.z_norm.as_ref(), &mut s.z, &mut spare)?;
     let head_output_norms = match context.copies {
         None => ops.head_output_norms((&s.z, n_heads), o, n_heads, context.pace)?,
         Some(_) => Vec::new(),

@@ -43,6 +43,8 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub bucket_values: Option<Cow<'a, [f32]>>,
     pub relative: Option<RelativeTables>,
     pub gate: Option<O::Linear<'a>>,
+    /// The norm between the heads and the output map.
+    pub z_norm: Option<O::Norm<'a>>,
     pub difference: Option<Difference>,
     /// Projections of global tokens.
     pub global: Option<GlobalWeights<'a, O>>,
@@ -105,6 +107,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                 Some(gate) => Some(shelf.linear_of(gate, &fused)?),
                 None => None,
             },
+            z_norm: shelf.optional_norm(&spec.z_norm)?,
             difference: match &spec.difference {
                 Some(difference) => Some(read_difference(difference, shelf.tensors)?),
                 None => None,
@@ -151,6 +154,8 @@ pub struct MlpWeights<'a, O: Ops> {
     pub up: O::Linear<'a>,
     pub gate: Option<O::Linear<'a>>,
     pub down: O::Linear<'a>,
+    /// The norm between the activation and the down projection.
+    pub hidden_norm: Option<O::Norm<'a>>,
     /// Parameters of a learned activation: curvature above 0, curvature below 0, slope, limit.
     pub learned: Option<[f32; 4]>,
 }
@@ -165,6 +170,7 @@ impl<'a, O: Ops> MlpWeights<'a, O> {
                 .map(|gate| shelf.linear(gate))
                 .transpose()?,
             down: shelf.linear(&spec.down)?,
+            hidden_norm: shelf.optional_norm(&spec.hidden_norm)?,
             learned: match &spec.learned {
                 Some(learned) => Some(read_learned(shelf, learned)?),
                 None => None,

@@ -104,7 +104,7 @@ fn attention_output<O: Ops>(
     let (ops, norm) = (context.ops, weights.attn_out.as_ref());
     let attention = match (mixed.heads, &spec.mixer, &weights.mixer) {
         (Some(heads), Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
-            let about = (own.attention.n_heads, weights.difference);
+            let about = (own.attention.n_heads, &**weights);
             Some(output(context, about, heads, o, &mut s.attention, hooks)?)
         }
         _ => None,
@@ -226,7 +226,7 @@ fn run_cross<O: Ops>(
         o: &weights.o,
     };
     let heads = run_heads(context, attending, resid, &mut s, hooks)?;
-    let about = (spec.attention.n_heads, weights.attention.difference);
+    let about = (spec.attention.n_heads, &weights.attention);
     let attention = output(context, about, heads, &weights.o, &mut s, hooks)?;
     raw(ops, hooks, Hook::AttnOut, &s.out)?;
     normed_in_place(ops, weights.out.as_ref(), &mut s.out, &mut scratch.spare)?;

@@ -39,7 +39,7 @@ pub(super) fn run_heads<O: Ops>(
     let mut norms = if is_there {
         None
     } else {
-        value_norms(context, spec, of.o, s)?
+        value_norms(context, (spec, of.projections), of.o, s)?
     };
     measure_globals(context, spec, of.o, s)?;
     if let Some(past) = &mut s.past {

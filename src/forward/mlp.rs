@@ -9,6 +9,7 @@ use super::context::BlockContext;
 use super::curve::curve;
 use super::scratch::MlpScratch;
 use super::sparsity::cut_off;
+use super::steps::normed_in_place;
 
 /// Computes down(act(up x)), or the gated form.
 pub(super) fn run_mlp<O: Ops>(
@@ -43,5 +44,11 @@ pub(super) fn run_mlp<O: Ops>(
             None => ops.activate(spec.activation, &mut s.hidden)?,
         },
     }
+    normed_in_place(
+        ops,
+        weights.hidden_norm.as_ref(),
+        &mut s.hidden,
+        &mut s.gate,
+    )?;
     ops.linear(&s.hidden, &weights.down, to, pace) // [position, d_model]
 }

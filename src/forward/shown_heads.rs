@@ -60,7 +60,7 @@ pub fn attend_heads<O: Ops>(
     let norms = if hooks.wants(Hook::ValueNorms) {
         let o = context.shelf().linear(&projections.o)?;
         measure_globals(context, attention, &o, &mut s)?;
-        value_norms(context, attention, &o, &s)?
+        value_norms(context, (attention, projections), &o, &s)?
     } else {
         None
     };

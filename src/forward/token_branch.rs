@@ -22,7 +22,11 @@ pub(super) fn of_tokens<O: Ops>(
         let mut values = Vec::with_capacity(tokens.len() * columns.len());
         for id in tokens {
             let mut at = *id as usize;
-            if at >= table.n_rows && table.tensor == branch.rows.tensor {
+            let is_own = branch
+                .rows
+                .as_ref()
+                .is_some_and(|own| own.tensor == table.tensor);
+            if at >= table.n_rows && is_own {
                 at = branch.row_beyond.unwrap_or(at);
             }
             if at >= table.n_rows {
@@ -52,9 +56,11 @@ pub(super) fn of_tokens<O: Ops>(
     ops.scale(&mut mapped, branch.context_scale)?;
     ops.norm(&mapped, &shelf.norm(&branch.context_norm)?, &mut normed)?;
     let columns = branch.first_column..branch.first_column + width;
-    let own = looked_up(&branch.rows, columns, branch.row_scale)?;
-    ops.put(&own, width, &mut mapped)?;
-    ops.add(&mut normed, &mapped)?;
+    if let Some(table) = &branch.rows {
+        let own = looked_up(table, columns, branch.row_scale)?;
+        ops.put(&own, width, &mut mapped)?;
+        ops.add(&mut normed, &mapped)?;
+    }
     ops.scale(&mut normed, branch.mix)?;
     let mut gate = O::Buffer::default();
     ops.linear(from, &shelf.linear(&branch.gate)?, &mut gate, pace)?; // [token, width]

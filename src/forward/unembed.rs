@@ -35,9 +35,18 @@ pub fn final_hidden<O: Ops>(
     }
     let resid = main.as_ref().unwrap_or(resid);
     match &stack.final_norm {
-        Some(norm) => apply_norm(ops, model, norm, resid, to),
-        None => ops.copy(resid, to),
+        Some(norm) => apply_norm(ops, model, norm, resid, to)?,
+        None => ops.copy(resid, to)?,
     }
+    let Some(map) = &stack.last_map else {
+        return Ok(());
+    };
+    let pace = &|| false;
+    let map = WeightReader::new(ops, &model.checkpoint.tensors, pace).linear(map)?;
+    let mut mapped = O::Buffer::default();
+    ops.linear(to, &map, &mut mapped, pace)?;
+    *to = mapped;
+    Ok(())
 }
 
 /// Replaces the last hidden states with the head's pooled input, for heads that read several positions.
@@ -91,7 +100,7 @@ pub fn pool_hidden<O: Ops>(
     Ok(())
 }
 
-/// Applies a head's own layer to rows; `None` if it has none.
+/// Applies a head's own layers to rows; `None` if it has none.
 fn transformed<O: Ops>(
     ops: &O,
     model: &Model,
@@ -102,19 +111,24 @@ fn transformed<O: Ops>(
     let Some(transform) = &head.transform else {
         return Ok(None);
     };
-    let mut wide = O::Buffer::default();
     let tensors = &model.checkpoint.tensors;
-    let dense = WeightReader::new(ops, tensors, pace).linear(&transform.dense)?;
-    ops.linear(hidden, &dense, &mut wide, pace)?;
-    if let Some(activation) = transform.activation {
-        ops.activate(activation, &mut wide)?;
+    let mut last = None;
+    for layer in transform.layers() {
+        let from = last.as_ref().unwrap_or(hidden);
+        let mut wide = O::Buffer::default();
+        let dense = WeightReader::new(ops, tensors, pace).linear(&layer.dense)?;
+        ops.linear(from, &dense, &mut wide, pace)?;
+        if let Some(activation) = layer.activation {
+            ops.activate(activation, &mut wide)?;
+        }
+        if let Some(norm) = &layer.norm {
+            let mut normed = O::Buffer::default();
+            apply_norm(ops, model, norm, &wide, &mut normed)?;
+            wide = normed;
+        }
+        last = Some(wide);
     }
-    let Some(norm) = &transform.norm else {
-        return Ok(Some(wide));
-    };
-    let mut normed = O::Buffer::default();
-    apply_norm(ops, model, norm, &wide, &mut normed)?;
-    Ok(Some(normed))
+    Ok(last)
 }
 
 /// Returns the mean over real tokens from index `from` on. // [width]

@@ -3,6 +3,7 @@
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
+use attnscope_spec::ProjectionSpec;
 
 use super::context::BlockContext;
 use super::emit::emit_host;
@@ -18,14 +19,15 @@ pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> R
     emit_host(hooks, Hook::ValueNorms, &norms.concat(), n_keys)
 }
 
-/// Computes ‖v W_O‖ of every head and key from projected values; unknown where copies of a sequence run. // [head][key]
+/// Computes ‖v W_O‖ of every head and key from projected values; unknown where copies of a sequence run, or where a norm of all
+/// heads stands between them and W_O. // [head][key]
 pub(super) fn value_norms<O: Ops>(
     context: &BlockContext<'_, O>,
-    attention: &AttentionSpec,
+    (attention, projections): (&AttentionSpec, &ProjectionSpec),
     o: &O::Linear<'_>,
     s: &AttentionScratch<O>,
 ) -> Result<Option<Vec<Vec<f32>>>> {
-    if context.copies.is_some() {
+    if context.copies.is_some() || projections.z_norm.is_some() {
         return Ok(None);
     }
     let values = (&s.v, attention.n_kv_heads);

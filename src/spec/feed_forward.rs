@@ -14,6 +14,8 @@ pub struct MlpSpec {
     pub gate_rule: GateRule,
     /// An activation with learned curvatures, used instead of `activation`.
     pub learned: Option<LearnedActivation>,
+    /// A norm of the hidden vector, between the activation and the down projection (sub-LN).
+    pub hidden_norm: Option<NormSource>,
     /// Share of gates set to zero, for normally distributed gates (activation sparsity).
     pub sparsity: Option<f32>,
 }
@@ -50,6 +52,7 @@ impl MlpSpec {
             activation,
             gate_rule: GateRule::Product,
             learned: None,
+            hidden_norm: None,
             sparsity: None,
         }
     }

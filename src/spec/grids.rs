@@ -4,6 +4,7 @@ use attnscope_compute::attention::AttentionSpec;
 
 use super::model::ModelSpec;
 use super::place::{Grid, Stack};
+use super::projection::ProjectionSpec;
 use super::self_attention::Exceptions;
 use super::stack::{Layers, StackSpec};
 
@@ -43,6 +44,19 @@ impl ModelSpec {
         match grid {
             Stack::Encoder => &self.stacks[0],
             _ => self.main_stack(),
+        }
+    }
+
+    /// The linear maps of one layer's attention.
+    pub fn projections(&self, grid: Stack, layer_idx: usize) -> Option<&ProjectionSpec> {
+        let stack = self.stack_of(grid);
+        let block = match &stack.layers {
+            Layers::Blocks(blocks) => blocks.get(layer_idx)?,
+            Layers::Recurrent(_) => return None,
+        };
+        match grid {
+            Stack::Cross => block.cross.as_ref().map(|cross| &cross.projections),
+            _ => block.own().map(|own| &own.projections),
         }
     }
 

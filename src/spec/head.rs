@@ -12,6 +12,15 @@ pub struct TransformSpec {
     pub dense: LinearSource,
     pub activation: Option<Activation>,
     pub norm: Option<NormSource>,
+    /// A second layer of the same kind after this one.
+    pub then: Option<Box<TransformSpec>>,
+}
+
+impl TransformSpec {
+    /// The layers in the order in which they run.
+    pub fn layers(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |layer| layer.then.as_deref())
+    }
 }
 
 /// An output head: maps the last residual to logits.

@@ -61,7 +61,10 @@ impl ModelSpec {
     pub fn d_hidden(&self) -> usize {
         match self.main_stack().recurrence() {
             Some(Recurrence::Writer(writer)) => writer.combine.n_out(),
-            _ => self.d_model,
+            _ => match &self.main_stack().last_map {
+                Some(map) => map.n_out(),
+                None => self.d_model,
+            },
         }
     }
 

@@ -52,6 +52,9 @@ pub struct ProjectionSpec {
     /// Output gate: a function of this map of the input multiplies the heads' outputs. // [n_heads · d_value], or [n_heads]
     pub gate: Option<LinearSource>,
     pub gate_function: GateFunction,
+    /// A norm over all heads' outputs together, between the heads and the output map (sub-LN). What one head writes then depends on
+    /// the others.
+    pub z_norm: Option<NormSource>,
     /// Differential attention: the second half's pattern is subtracted from the first's.
     pub difference: Option<Box<DifferenceSource>>,
     /// KV sharing: reads another layer's keys and values, or provides its own to later layers.
@@ -80,6 +83,7 @@ impl ProjectionSpec {
             relative: None,
             gate: None,
             gate_function: GateFunction::Sigmoid,
+            z_norm: None,
             difference: None,
             shared: None,
             global: None,

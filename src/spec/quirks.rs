@@ -46,8 +46,9 @@ pub struct TokenBranch {
     /// Multiplies the output of `context`, before the norm.
     pub context_scale: f32,
     pub context_norm: NormSource,
-    /// Table whose rows hold the embeddings of all blocks, the factor of its rows, and the first column of this block.
-    pub rows: TableSource,
+    /// Table whose rows hold the embeddings of all blocks, the factor of its rows, and the first column of this block; without a
+    /// table, only the context counts.
+    pub rows: Option<TableSource>,
     pub row_scale: f32,
     /// The row used for tokens beyond the table.
     pub row_beyond: Option<usize>,
@@ -62,9 +63,5 @@ impl TokenBranch {
 
     pub fn norms(&self) -> [&NormSource; 2] {
         [&self.context_norm, &self.out_norm]
-    }
-
-    pub fn tables(&self) -> [&TableSource; 2] {
-        [&self.tokens, &self.rows]
     }
 }

@@ -65,7 +65,12 @@ impl WeightFormat {
     fn projections(self, spec: &mut ProjectionSpec) {
         self.maps([&mut spec.q, &mut spec.k, &mut spec.v, &mut spec.o]);
         self.maps(&mut spec.gate);
-        let norms = [&mut spec.q_norm, &mut spec.k_norm, &mut spec.v_norm];
+        let norms = [
+            &mut spec.q_norm,
+            &mut spec.k_norm,
+            &mut spec.v_norm,
+            &mut spec.z_norm,
+        ];
         self.norms(norms.into_iter().flatten());
         if let Some(latent) = &mut spec.latent {
             self.maps([&mut latent.kv, &mut latent.shared_key]);
@@ -96,6 +101,7 @@ impl WeightFormat {
     fn mlp(self, mlp: &mut MlpSpec) {
         self.maps([&mut mlp.up, &mut mlp.down]);
         self.maps(&mut mlp.gate);
+        self.norms(&mut mlp.hidden_norm);
     }
 
     fn feed_forward(self, feed_forward: &mut FeedForward) {
@@ -182,6 +188,7 @@ impl StackSpec {
         format.spared(&mut self.embed.projection);
         format.norms(&mut self.embed.norm);
         format.norms(&mut self.final_norm);
+        format.spared(&mut self.last_map);
         let rows = self.rows.as_mut();
         if let Some(maps) = rows.and_then(|rows| rows.streams.as_mut()) {
             format.spared(maps.first.iter_mut().chain(&mut maps.last));
@@ -195,9 +202,11 @@ impl HeadSpec {
         format.spared([&mut self.unembed]);
         format.spared(&mut self.second);
         format.norms(&mut self.pooled_norm);
-        if let Some(transform) = &mut self.transform {
+        let mut layer = self.transform.as_mut();
+        while let Some(transform) = layer {
             format.spared([&mut transform.dense]);
             format.norms(&mut transform.norm);
+            layer = transform.then.as_deref_mut();
         }
         if let Some(pooling) = &mut self.pooling {
             format.spared([&mut pooling.q, &mut pooling.k, &mut pooling.v]);

@@ -7,7 +7,7 @@ use super::embed::EmbedSpec;
 use super::place::Stack;
 use super::recurrent::Recurrence;
 use super::rows::RowSpec;
-use super::source::{NormSource, TableSource};
+use super::source::{LinearSource, NormSource, TableSource};
 
 /// The layers of a stack.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +26,8 @@ pub struct StackSpec {
     /// Learned bias per distance bucket, shared by all blocks. // [bucket, head]
     pub bucket_values: Option<TableSource>,
     pub final_norm: Option<NormSource>,
+    /// A map behind the final norm: the last hidden states are its outputs.
+    pub last_map: Option<LinearSource>,
     /// Set if a row holds more than one residual.
     pub rows: Option<Box<RowSpec>>,
 }
@@ -39,6 +41,7 @@ impl StackSpec {
             layers: Layers::Blocks(blocks),
             bucket_values: None,
             final_norm,
+            last_map: None,
             rows: None,
         }
     }

@@ -253,12 +253,19 @@ impl<'v, 'a> Walk<'v, 'a> {
         let name = prefix(stack.stack, None);
         let norm = stack.final_norm.as_ref();
         self.norm(format_args!("{name}final_norm"), norm, None);
+        if let Some(map) = &stack.last_map {
+            self.linear(format_args!("{name}last_map"), map);
+        }
     }
 
     fn head(&mut self, head: &'a HeadSpec) {
         if let Some(transform) = &head.transform {
             self.linear(format_args!("head.dense"), &transform.dense);
             self.norm(format_args!("head.norm"), transform.norm.as_ref(), None);
+            if let Some(then) = &transform.then {
+                self.linear(format_args!("head.dense2"), &then.dense);
+                self.norm(format_args!("head.norm2"), then.norm.as_ref(), None);
+            }
         }
         self.norm(format_args!("head.pooled"), head.pooled_norm.as_ref(), None);
         if let Some(pooling) = head.pooling.as_deref() {
@@ -352,7 +359,7 @@ impl<'v, 'a> Walk<'v, 'a> {
                 self.norm(format_args!("{name}by_token.{what}"), Some(norm), None);
             }
             // The table of tokens is that of the embedding.
-            self.table(format_args!("{name}by_token.rows"), Some(&branch.rows));
+            self.table(format_args!("{name}by_token.rows"), branch.rows.as_ref());
         }
     }
 
@@ -393,6 +400,8 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.linear(format_args!("{name}.gate"), gate);
         }
         self.linear(format_args!("{name}.up"), &mlp.up);
+        let norm = mlp.hidden_norm.as_ref();
+        self.norm(format_args!("{name}.hidden_norm"), norm, None);
         self.linear(format_args!("{name}.down"), &mlp.down);
         if let Some(learned) = &mlp.learned {
             let parts = ["above", "below", "slope", "limit"].into_iter();

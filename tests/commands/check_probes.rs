@@ -33,6 +33,9 @@ const CARRYING: [&str; 8] = [
     "recurrent_gemma_b",
 ];
 
+/// Cases one of whose heads has, by the chance of its random weights, queries and keys long enough to saturate it.
+const SATURATED: [&str; 2] = ["clap_text_model", "clvp_decoder"];
+
 const OPTIONS: Options = Options {
     keep_bytes: None,
     predicts: true,
@@ -345,12 +348,13 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         assert_eq!(probe.first_pattern, None, "{name}");
         assert_eq!(probe.first_residual, None, "{name}");
     }
-    let expected = "albert align_text_model bert bert_generation_b bert_plain big_bird blip_text_model camembert \
-         chinese_clip_text_model clap_text_model convbert data2vec_text deberta deberta_v2 distilbert dpr electra \
-         ernie esm esmc eurobert flaubert gemma3_both_sides gte ibert jina_embeddings_v3 layoutlm layoutlmv3 \
-         longformer luke megatron_bert modernbert mpnet nomic_bert rembert roberta-prelayernorm roberta_pads \
-         roberta_prelayernorm roc_bert roformer siglip_text_model splinter squeezebert tapas visual_bert xlm xlm_roberta \
-         xlm_roberta_xl xlnet xmod";
+    let expected = "albert align_text_model altclip_text_model bert bert_generation_b bert_plain big_bird blip_text_model bros \
+         camembert chinese_clip_text_model clap_text_model convbert data2vec_text deberta deberta_v2 dia_encoder \
+         distilbert dpr electra embedding_gemma2_text ernie esm esmc eurobert flaubert flava_text_model \
+         gemma3_both_sides gte ibert jina_embeddings_v3 layoutlm layoutlmv3 longformer luke megatron_bert modernbert \
+         mpnet nomic_bert openai_privacy_filter rembert roberta_pads roberta-prelayernorm roberta_prelayernorm \
+         roc_bert roformer siglip2_text_model siglip_text_model splinter squeezebert tapas tipsv2_text_model ultrabert visual_bert xlm \
+         xlm_roberta xlm_roberta_xl xlnet xmod";
     let expected: Vec<&str> = expected.split(' ').collect();
     // A case of its own where other cases of the family are decoders; otherwise a family.
     let of = |case: &PathBuf| {
@@ -431,6 +435,8 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             "longformer_d",
             "mbart",
             "mbart_b",
+            "pp_formulanet_text",
+            "pp_formulanet_text_b",
             "switch_transformers",
             "switch_transformers_b",
             "trocr",
@@ -452,7 +458,9 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         for (check, severity) in said.fired() {
             // Their weights are random: they know nothing, and it is said. One has no gains that could hide it.
             let is_bare = check == "untrained" && name_of(case) == "nanochat";
-            let expected = if check == "knows-nothing" || is_bare {
+            let is_saturated =
+                check == "entropy-collapse" && SATURATED.contains(&name_of(case).as_str());
+            let expected = if check == "knows-nothing" || is_bare || is_saturated {
                 Severity::Warning
             } else {
                 Severity::Info
@@ -478,6 +486,11 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     let bare = ran.iter().filter(|name| *name == "nanochat").cloned();
     let untrained = fired.remove("untrained").unwrap_or_default();
     assert_eq!(untrained, bare.collect::<Vec<_>>());
+    let saturated = SATURATED
+        .iter()
+        .filter(|name| ran.iter().any(|ran| ran == *name));
+    let collapsed = fired.remove("entropy-collapse").unwrap_or_default();
+    assert_eq!(collapsed, saturated.copied().collect::<Vec<_>>());
     // Random weights: a liked key is a sink, and large scores leave no entropy guaranteed. Some designs have no scale, or one of their own.
     let checks: Vec<&str> = fired.keys().copied().collect();
     assert_eq!(
@@ -485,8 +498,10 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         ["attention-sink", "scale-mismatch", "spectral-bound"],
         "{fired:?}"
     );
-    let unscaled = "gemma3n_text gemma3n_text_b gemma3n_text_plain gemma4_text gemma4_text_b gemma4_text_c gemma4_text_d gpt2_unscaled gpt_neo \
-                    gpt_neo_b granitemoehybrid_b longt5 longt5_b mt5 mt5_b muse_glimmer t5_pads t5_v11 t5_v11_again umt5 umt5_b";
+    let unscaled = "dia_encoder dia_encoder_b diffusion_gemma_text embedding_gemma2_text embedding_gemma2_text_b gemma3n_text \
+                    gemma3n_text_b gemma3n_text_plain gemma4_text gemma4_text_b gemma4_text_c gemma4_text_d gpt2_unscaled gpt_neo \
+                    gpt_neo_b granitemoehybrid_b longt5 longt5_b mt5 mt5_b muse_glimmer pop2piano pop2piano_b t5_pads t5_v11 \
+                    t5_v11_again umt5 umt5_b";
     let expected = unscaled
         .split(' ')
         .filter(|name| ran.iter().any(|ran| ran == name));

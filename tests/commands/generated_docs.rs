@@ -186,6 +186,10 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
     };
     give(projections(|own| own.latent.is_some()), "latent vectors");
     give(projections(|own| own.gate.is_some()), "gated heads");
+    give(
+        projections(|own| own.z_norm.is_some()),
+        "a norm between heads and output map",
+    );
     give(projections(|own| own.sinks.is_some()), "learned sinks");
     give(spec.head.is_some(), "logits");
     give(spec.head.is_none(), "hidden states");

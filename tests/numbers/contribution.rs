@@ -10,7 +10,24 @@ use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_run::{Layers, Options, Tap};
 use attnscope_spec::recurrent::Recurrence;
 use attnscope_spec::{Layers as Of, Model, Place, Stack};
+use attnscope_studies::effect::{circuits, contributions};
 use testing::oracle_tap::Collected;
+
+/// Tokens that occur more than once, and those of a source.
+fn input_of(source: Option<Vec<u32>>, n: usize) -> Input {
+    let sequence = |tokens: Vec<u32>| Sequence {
+        picture: None,
+        positions: (0..tokens.len()).collect(),
+        tokens,
+        real: None,
+        ..Sequence::default()
+    };
+    let tokens = (0..n).map(|i| ((i * i * 5 + 2 * i + 3) % 19) as u32);
+    Input {
+        source: source.map(sequence),
+        sequence: sequence(tokens.collect()),
+    }
+}
 
 fn run(
     directory: &str,
@@ -21,21 +38,7 @@ fn run(
         Checkpoint::open(&testing::root().join(directory)).expect("opens"),
     )
     .expect("is understood");
-    let sequence = |tokens: Vec<u32>| Sequence {
-        picture: None,
-        positions: (0..tokens.len()).collect(),
-        tokens,
-        real: None,
-        ..Sequence::default()
-    };
-    let input = Input {
-        source: source.map(sequence),
-        sequence: sequence(
-            (0..n)
-                .map(|i| ((i * i * 5 + 2 * i + 3) % 19) as u32)
-                .collect(),
-        ),
-    };
+    let input = input_of(source, n);
     let mut collected = Collected::default();
     let tap: Option<&mut dyn Tap> = Some(&mut collected);
     let options = Options {
@@ -189,6 +192,22 @@ fn cross_attention_weighs_the_encoders_values() {
 #[test]
 fn a_recurrent_decoders_attention_is_weighed_by_what_its_context_adds() {
     compare("fixtures/seq2seq/scaled", Some(vec![4, 9, 6, 12, 5]), 7);
+}
+
+#[test]
+fn a_norm_over_all_heads_leaves_no_length_to_a_single_value() {
+    let (model, collected, layers) = run("fixtures/oracle/bitnet/model", None, 9);
+    let told = collected.keys().find(|name| name.ends_with("value_norms"));
+    assert_eq!(told, None);
+    let mut heads = layers.iter().flat_map(|layer| &layer.heads);
+    assert!(heads.all(|head| head.summary.value_norms.is_empty()));
+    let said = contributions(&Cpu, &model, &input_of(None, 9), &|| false);
+    let said = said.expect_err("is refused").to_string();
+    assert!(said.contains("a norm of all heads"), "{said}");
+    let said = circuits(&model, &|_| true, &mut |_, _| {}, &|| false)
+        .err()
+        .expect("is refused");
+    assert!(said.to_string().contains("a norm of all heads"), "{said}");
 }
 
 #[test]

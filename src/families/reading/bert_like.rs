@@ -102,10 +102,11 @@ pub fn read_part(
         None => true,
     };
 
-    let bases = [format!("{}{}", part.at, like.base), part.at.to_owned()];
+    // A tower of captions stands beside one of pictures.
+    let bases = [like.base, "", "text_model."].map(|base| format!("{}{base}", part.at));
     let base = prefix(
         tensors,
-        &[&bases[0], &bases[1]],
+        &[&bases[0], &bases[1], &bases[2]],
         "embeddings.word_embeddings.weight",
     );
     let block = |layer_idx: usize| {

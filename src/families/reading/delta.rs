@@ -135,6 +135,7 @@ impl Delta {
             strength_scale: self.strength,
             log_decay: format!("{at}.A_log"),
             log_decay_shape: vec![heads.n_value_heads],
+            log_bound: None,
             step_bias: format!("{at}.dt_bias"),
             norm: GatedNormSource {
                 gain: format!("{at}.{norm}.weight"),

@@ -51,6 +51,7 @@ pub fn gated(
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        hidden_norm: None,
         sparsity: None,
     }
 }
@@ -478,6 +479,7 @@ pub fn slabs(
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        hidden_norm: None,
         sparsity: None,
     }
 }
@@ -508,6 +510,7 @@ fn slabs_by_input(
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        hidden_norm: None,
         sparsity: None,
     }
 }

@@ -2,6 +2,7 @@
 
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::error::Result;
+use attnscope_compute::ops::NormKind;
 use attnscope_spec::NormSource;
 
 use super::recipe::{NormStyle, QkNorm, Recipe};
@@ -75,6 +76,19 @@ pub(super) fn head_norm(
             gain_shape: vec![n_heads, d_head],
             ..style.at(&format!("{attn}.{which}_norm"), d_head, eps)
         }),
+        QkNorm::CentredByHead => {
+            let name = format!("{attn}.{which}_norm");
+            Some(NormSource {
+                gain_shape: vec![n_heads, d_head],
+                bias: Some(format!("{name}.bias")),
+                ..NormSource::new(
+                    NormKind::LayerNorm,
+                    1e-5,
+                    d_head,
+                    Some(format!("{name}.weight")),
+                )
+            })
+        }
         QkNorm::ListedGainsIf(_) => {
             let name = |head_idx| format!("{attn}.{which}_layernorm.norms.{head_idx}.weight");
             Some(NormSource {

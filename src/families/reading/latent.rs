@@ -39,6 +39,10 @@ pub struct LatentLike {
     pub has_share: bool,
     /// Whether queries grow with their position, by a key inside the rotary parameters.
     pub grows: bool,
+    /// Name of the map to one factor for each head, whose sigmoid multiplies its output.
+    pub head_gate: Option<&'static str>,
+    /// Whether `head_dim` is the width of something else.
+    pub ignores_head_dim: bool,
     /// Whether the unembedding is the embedding, if the configuration does not say.
     pub is_tied: bool,
 }
@@ -55,6 +59,8 @@ impl LatentLike {
         eps: 1e-6,
         has_share: false,
         grows: false,
+        head_gate: None,
+        ignores_head_dim: false,
         is_tied: false,
     };
 }
@@ -92,7 +98,8 @@ pub fn read(
     };
     if let Some(other) = reader
         .value("head_dim")
-        .filter(|other| !like.is_unrotated && other.as_u64() != Some(d_stated as u64))
+        .filter(|_| !like.is_unrotated && !like.ignores_head_dim)
+        .filter(|other| other.as_u64() != Some(d_stated as u64))
     {
         let problem = format!("expected {d_stated}, {said}, found {other}");
         return Err(Error::config(reader.path(), "head_dim", problem));
@@ -217,6 +224,9 @@ pub fn read(
                 kv_norm: norm("kv_a_layernorm", d_latent, LATENT_EPS),
                 shared_key: down_part(d_latent, d_shared),
             })),
+            gate: like
+                .head_gate
+                .map(|name| linear(&format!("{attn}.{name}"), d_model, n_heads, false)),
             indexer: indexers
                 .as_ref()
                 .map(|indexers| indexers.of_layer(tensors, layer_idx, &attn)),

@@ -58,13 +58,20 @@ pub fn read(
         _ => activation(reader, recipe.activation.0, recipe.activation.1)?,
     };
     let has_bias = recipe.mlp_bias.read(reader, "mlp_bias")?;
+    let eps = match recipe.sub_norms {
+        Some(_) => norm_eps(reader, recipe.norm)?,
+        None => 0.0,
+    };
     let mlp = |layer_idx: usize, at: &str| match &experts {
         Some(experts) if experts.are_in(layer_idx) => {
             experts.of_layer(tensors, at, d_model, (activation, has_bias))
         }
         _ => {
             let at = format!("{at}.{}", recipe.names.mlp);
-            let mlp = dense(&at, &recipe.mlp, d_model, d_mlp, activation, has_bias);
+            let mut mlp = dense(&at, &recipe.mlp, d_model, d_mlp, activation, has_bias);
+            mlp.hidden_norm = recipe
+                .sub_norms
+                .map(|[_, inner]| recipe.norm.at(&format!("{at}.{inner}"), d_mlp, eps));
             FeedForward::Dense(Box::new(mlp))
         }
     };
@@ -104,6 +111,7 @@ fn dense(
                 activation,
                 gate_rule: GateRule::Product,
                 learned: None,
+                hidden_norm: None,
                 sparsity: None,
             }
         }
@@ -132,13 +140,14 @@ fn dense(
 }
 
 /// Prefixes under which such models are saved: plain, without their base, or inside a multimodal model.
-const BASES: [&str; 8] = [
+const BASES: [&str; 9] = [
     "model.",
     "",
     "transformer.",
     "language_model.model.",
     "model.language_model.",
     "model.text_model.",
+    "text_model.",
     "decoder.model.",
     "thinker.model.",
 ];
@@ -165,13 +174,11 @@ pub fn read_with(
         n_ctx,
         d_vocab,
     } = sizes;
-    let eps = match recipe.norm.eps_key {
-        Some(key) => reader.number_or("norm_eps", key, recipe.norm.eps)?,
-        None => {
-            reader.note("norm_eps", format!("{:e}", recipe.norm.eps), Origin::Family);
-            recipe.norm.eps
-        }
-    };
+    let eps = norm_eps(reader, recipe.norm)?;
+    if recipe.sub_norms.is_some() {
+        let said = "between heads and output map, before the down projection";
+        reader.note("sub_norms", said, Origin::Family);
+    }
     let qkv_bias = recipe.qkv_bias.read(reader, "qkv_bias")?;
     let o_bias = recipe.o_bias.read(reader, "o_bias")?;
     let qk_norm = qk_norm(reader, recipe)?;
@@ -194,7 +201,10 @@ pub fn read_with(
     };
     if sees_both {
         for window in windows.iter_mut().flatten() {
-            *window = window.to_both_sides(|width| width / 2);
+            *window = window.to_both_sides(|width| match recipe.reaches_whole_width {
+                true => width,
+                false => width / 2,
+            });
         }
     }
     let ropes = Ropes::read(reader, recipe, &sizes)?;
@@ -250,6 +260,11 @@ pub fn read_with(
             gate: recipe
                 .head_gate
                 .map(|gate| linear(&format!("{attn}.{gate}"), d_model, widths[0], false)),
+            z_norm: recipe.sub_norms.map(|[of_heads, _]| {
+                recipe
+                    .norm
+                    .at(&format!("{attn}.{of_heads}"), widths[0], eps)
+            }),
             norms_after_rope: qk_norm.is_after_rope(),
             ..ProjectionSpec::plain(q, k, v, o)
         };
@@ -331,6 +346,17 @@ pub fn read_with(
         is_causal_lm: !sees_both,
         ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
+}
+
+/// The epsilon of a family's norms.
+fn norm_eps(reader: &mut Reader<'_>, norm: NormStyle) -> Result<f64> {
+    match norm.eps_key {
+        Some(key) => reader.number_or("norm_eps", key, norm.eps),
+        None => {
+            reader.note("norm_eps", format!("{:e}", norm.eps), Origin::Family);
+            Ok(norm.eps)
+        }
+    }
 }
 
 /// Reads a cap, if the family has one.

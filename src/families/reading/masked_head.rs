@@ -86,6 +86,7 @@ pub fn masked_head(
             width,
             eps,
         )),
+        then: None,
     });
     Some(HeadSpec {
         transform,

@@ -31,6 +31,7 @@ pub(super) mod tasks;
 pub(super) mod torch_layers;
 pub(super) mod torch_lstm;
 pub(super) mod two_names;
+pub(super) mod typed_rotation;
 pub(super) mod vit_like;
 pub(super) mod wave_like;
 pub(super) mod windows;

@@ -96,6 +96,8 @@ pub enum QkNorm {
     BiasedHeadIf(&'static str, bool),
     /// If the key is true: per head with its own gain, stored as one matrix.
     OwnGainsIf(&'static str),
+    /// Layer norms per head with a gain and a bias of each head, stored as matrices.
+    CentredByHead,
     /// If the key is true: per head with its own gain, stored one by one.
     ListedGainsIf(&'static str),
 }
@@ -265,11 +267,15 @@ pub struct Recipe {
     pub logit_cap: Option<(&'static str, f64)>,
     pub window: WindowRule,
     pub has_sinks: bool,
+    /// Names of the norms inside the branches: between the heads and the output map, and before the down projection.
+    pub sub_norms: Option<[&'static str; 2]>,
     /// Name of the map whose sigmoid multiplies the outputs of the heads.
     pub head_gate: Option<&'static str>,
     pub is_causal: bool,
     /// The key that makes attention bidirectional; a window then reaches half as far either way.
     pub both_sides: Option<&'static str>,
+    /// A two-sided window reaches its whole width either way.
+    pub reaches_whole_width: bool,
     /// The head width if `head_dim` is absent; d_model / n_heads if `None`.
     pub d_head: Option<usize>,
     /// Experts, in all or some layers.
@@ -297,6 +303,8 @@ pub enum ScorePower {
     InverseRootIfStated,
     /// Divided by √d_head.
     OverRoot,
+    /// Always 1; the key is read and ignored.
+    One,
 }
 
 impl Recipe {
@@ -329,9 +337,11 @@ impl Recipe {
             logit_cap: None,
             window: WindowRule::Never,
             has_sinks: false,
+            sub_norms: None,
             head_gate: None,
             is_causal: true,
             both_sides: None,
+            reaches_whole_width: false,
             d_head: None,
             experts: None,
             scales_with_position: false,

@@ -126,6 +126,9 @@ pub(super) fn score_scale(
     let Some((key, power)) = recipe.score_factor else {
         return Ok((Scale::InvSqrtD, Origin::Family));
     };
+    if power == ScorePower::One {
+        return Ok((Scale::Factor(1.0), Origin::Family));
+    }
     let Some(value) = reader.value(key) else {
         if matches!(
             power,
@@ -141,6 +144,7 @@ pub(super) fn score_scale(
             let factor = match power {
                 ScorePower::AsIs | ScorePower::AsIsIfStated => value,
                 ScorePower::InverseRoot | ScorePower::InverseRootIfStated => 1.0 / value.sqrt(),
+                ScorePower::One => 1.0,
                 ScorePower::OverRoot => value / (d_head as f64).sqrt(),
             };
             Ok((Scale::Factor(factor as f32), Origin::Key(key.to_owned())))

@@ -256,6 +256,7 @@ fn label_head(
             dense: linear(&name, d_model, n_in),
             activation,
             norm: None::<NormSource>,
+            then: None,
         }),
         // A family's map between hidden states and any head applies to this head too.
         None => narrowing(spec)

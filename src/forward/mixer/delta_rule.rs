@@ -100,7 +100,11 @@ pub(super) fn run<O: Ops>(
     let per_head = n_steps / n.max(1);
     for row in log_kept.chunks_mut(n_steps.max(1)) {
         for (idx, (step, bias)) in row.iter_mut().zip(&*weights.step_bias).enumerate() {
-            *step = weights.decay[idx / per_head.max(1)] * softplus(*step + bias);
+            let (rate, biased) = (weights.decay[idx / per_head.max(1)], *step + bias);
+            *step = match spec.log_bound {
+                Some(bound) => bound * sigmoid(-rate * biased),
+                None => rate * softplus(biased),
+            };
         }
     }
     let width = 2 * n_keys + n_values;

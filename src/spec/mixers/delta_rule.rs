@@ -30,6 +30,9 @@ pub struct DeltaRuleSpec {
     /// Logarithm of each head's decay rate. // [value head], or [1, 1, value head, 1]
     pub log_decay: String,
     pub log_decay_shape: Vec<usize>,
+    /// Bounds the logarithm of what is kept: it is this number times the sigmoid of the step times its decay rate. `None` if it is minus
+    /// the rate times the softplus of the step.
+    pub log_bound: Option<f32>,
     /// Added to the steps before the softplus. // [value head], by channel [value head · d_key]
     pub step_bias: String,
     pub norm: GatedNormSource,

@@ -72,6 +72,7 @@ impl<'a> Walk<'_, 'a> {
             let gates = heads(spec.n_heads, width, (0, 0));
             self.divided(format_args!("{name}.gate"), gate, Division::Outputs(gates));
         }
+        self.norm(format_args!("{name}.z_norm"), maps.z_norm.as_ref(), Some(o));
         self.divided(format_args!("{name}.o"), &maps.o, Division::Inputs(o));
     }
 

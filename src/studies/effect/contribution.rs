@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use attnscope_compute::attention::{AttentionSpec, BlockSink, GlobalKeys};
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
@@ -247,6 +247,13 @@ impl Tap for Weighing<'_> {
         let Some((attention, projections)) = found else {
             return Ok(());
         };
+        if projections.z_norm.is_some() {
+            let problem = format!(
+                "{}: a norm of all heads stands between their outputs and the output map, so that a value has no length of its own behind it",
+                self.model.spec.family
+            );
+            return Err(Error::Setting(problem));
+        }
         let written = Written::read(self.model, &projections.o, attention)?;
         let column = |head_idx: usize| attention.kv_head_of(head_idx) * attention.d_value;
         let sequence = sequence_of(self.input, grid);
@@ -281,7 +288,7 @@ impl Tap for Weighing<'_> {
 /// Contributions of every head of a model on one prompt, in the order in which heads run.
 ///
 /// # Errors
-/// When a layer is not a block, a tensor contradicts the spec, or the model cannot run.
+/// When a layer is not a block, a norm stands between heads and output map, a tensor contradicts the spec, or the model cannot run.
 pub fn contributions<O: Ops>(
     ops: &O,
     model: &Model,

@@ -43,7 +43,7 @@ pub struct HeadMaps {
 /// Matrices of all heads of a layer.
 ///
 /// # Errors
-/// When keys and values come through a latent vector, heads have partners, or a tensor contradicts the spec.
+/// When keys and values come through a latent vector, heads have partners or share a norm, or a tensor contradicts the spec.
 pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<HeadMaps>> {
     let spec = &model.spec;
     let block = spec.stack_of(stack).blocks().get(layer_idx);
@@ -61,6 +61,13 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
     if projections.difference.is_some() {
         let problem = format!(
             "{}: what a head writes is divided by a norm that it shares with its partner, so that its circuits are no products of matrices",
+            spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    if projections.z_norm.is_some() {
+        let problem = format!(
+            "{}: a norm of all heads stands between their outputs and the output map, so that what a head writes is no product of matrices",
             spec.family
         );
         return Err(Error::Setting(problem));

@@ -92,8 +92,14 @@ impl Walk<'_> {
         let (of_z, constant) =
             back_through(&self.model.checkpoint.tensors, &projections.o, weights)?;
         let tensors = &self.model.checkpoint.tensors;
-        let of_z = of_heads(tensors, attention, projections, &z, of_z)?;
         self.constant += constant;
+        // The scale of a norm that all heads share is frozen.
+        let (of_z, constant) = match self.frozen(&projections.z_norm, &z)? {
+            Some(norm) => norm.back(&of_z),
+            None => (of_z, 0.0),
+        };
+        self.constant += constant;
+        let of_z = of_heads(tensors, attention, projections, &z, of_z)?;
         let layer = Place::layer(grid, layer_idx);
         let width = attention.d_value;
         // Shares are collected backwards, so the last head comes first.

@@ -294,6 +294,7 @@ impl Reads<'_> {
             None => FeedForward::None,
             Some((gate, up)) => FeedForward::Dense(Box::new(MlpSpec {
                 learned: None,
+                hidden_norm: None,
                 sparsity: None,
                 up,
                 gate,
@@ -448,6 +449,7 @@ impl Reads<'_> {
                 .head_norm
                 .as_ref()
                 .map(|norm| self.norm(norm, 0, d_model)),
+            then: None,
         });
         HeadSpec {
             labels,
