@@ -7,7 +7,7 @@ use attnscope_compute::attention::{AttentionSpec, Visibility};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
-use attnscope_spec::StackSpec;
+use attnscope_spec::{StackSpec, WeightFormat};
 
 use super::recurrent::FinalStates;
 use super::rounded::round_read;
@@ -89,7 +89,8 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         let bucket_values = match &stack.bucket_values {
             Some(table) => {
                 let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
-                Some(round_read(stored.widen()?, stack.embed.rounded).into_owned())
+                let format = stack.embed.rounded.and_then(WeightFormat::number);
+                Some(round_read(stored.widen()?, format).into_owned())
             }
             None => None,
         };

@@ -9,7 +9,7 @@ use attnscope_spec::{
 };
 
 use super::patches::{patch_positions, patch_rows};
-use super::rounded::round_read;
+use super::rounded::round_rows;
 use super::rows;
 use super::sequence::Sequence;
 use super::stem::sound_rows;
@@ -265,6 +265,9 @@ fn add_rows(
         );
         return Err(Error::Prompt(problem));
     }
+    // Formats of blocks are of tokens alone.
+    let format = spec.rounded;
+    let format = format.filter(|own| own.number().is_some() || *table == spec.tokens);
     let mut order: Vec<usize> = (0..indices.len()).collect();
     order.sort_unstable_by_key(|row_idx| indices[*row_idx]);
     // Consecutive rows are read at once, and none is read twice.
@@ -278,7 +281,7 @@ fn add_rows(
             Some(whole) => Cow::Borrowed(&whole[first * table.width..(last + 1) * table.width]),
             None => view.widen_rows(first..last + 1)?,
         };
-        let from = round_read(from, spec.rounded);
+        let from = round_rows(from, table.width, format);
         for row_idx in together {
             let from = &from[(indices[*row_idx] - first) * table.width..][..table.width];
             let row = &mut rows[row_idx * table.width..][..table.width];

@@ -65,6 +65,7 @@ pub use keys_and_values::HeldBytes;
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 pub use past::{BlockPast, Recomputed};
+pub use rounded::round_rows;
 pub use scratch::Scratch;
 pub use sequence::{Input, Sequence};
 pub use shown_heads::{AttendedHeads, attend_heads};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
-use attnscope_compute::kernels::NumberFormat;
+use attnscope_compute::kernels::{BlockFormat, NumberFormat};
 use attnscope_compute::ops::{HostLinear, HostWeight};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, MapScale, Part, ScaleOver, WeightFormat};
@@ -65,6 +65,7 @@ pub(super) fn rounded(
             parts.for_each(|part| part.iter_mut().for_each(|v| *v = scale.round(*v)));
         }
         WeightFormat::Fp8(ScaleOver::Channel) => round_channels(&linear, &mut values),
+        WeightFormat::Blocks(blocks) => round_outputs(blocks, &linear, &mut values),
     }
     linear.weight = HostWeight::F32(Cow::Owned(values));
     linear
@@ -88,6 +89,52 @@ fn round_channels(linear: &HostLinear<'_>, values: &mut [f32]) {
         let pairs = row.iter_mut().zip(&scales);
         pairs.for_each(|(v, scale)| *v = scale.round(*v));
     });
+}
+
+/// Rounds the weights of each output in blocks.
+fn round_outputs(format: BlockFormat, linear: &HostLinear<'_>, values: &mut [f32]) {
+    let (n_in, n_out) = (linear.n_in, linear.n_out);
+    let Some(format) = format.of_width(n_in) else {
+        return;
+    };
+    if !linear.is_input_major {
+        return round_in_blocks(format, n_in, values);
+    }
+    // [n_in, n_out]: an output is a column.
+    let mut rows: Vec<f32> = (0..n_out)
+        .flat_map(|out| (0..n_in).map(move |at| (out, at)))
+        .map(|(out, at)| values[at * n_out + out])
+        .collect();
+    round_in_blocks(format, n_in, &mut rows);
+    for (out, row) in rows.chunks(n_in).enumerate() {
+        let at = row.iter().enumerate();
+        at.for_each(|(at, value)| values[at * n_out + out] = *value);
+    }
+}
+
+fn round_in_blocks(format: BlockFormat, width: usize, values: &mut [f32]) {
+    let rows = values.par_chunks_mut(width);
+    rows.for_each(|row| format.round_row(row));
+}
+
+/// Rounds rows of a table, where there is a format of tables.
+pub fn round_rows(
+    values: Cow<'_, [f32]>,
+    width: usize,
+    format: Option<WeightFormat>,
+) -> Cow<'_, [f32]> {
+    match format {
+        Some(WeightFormat::Number(number)) => round_read(values, Some(number)),
+        Some(WeightFormat::Blocks(blocks)) => match blocks.of_width(width) {
+            Some(blocks) => {
+                let mut values = values.into_owned();
+                round_in_blocks(blocks, width, &mut values);
+                Cow::Owned(values)
+            }
+            None => values,
+        },
+        Some(WeightFormat::Fp8(_)) | None => values,
+    }
 }
 
 /// Rounds single values in place.

@@ -1,8 +1,7 @@
 //! How tokens become the input of the first block, as data: tables, positions, norms.
 
-use attnscope_compute::kernels::NumberFormat;
-
 use super::patches::PatchSpec;
+use super::rounded::WeightFormat;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::stem::SoundStem;
 
@@ -34,8 +33,9 @@ pub struct EmbedSpec {
     pub projects_first: bool,
     /// Applies the norm after the projection.
     pub norms_projected: bool,
-    /// Rounds tables of tokens, positions, token types and biases after they were read. Set by what-ifs only.
-    pub rounded: Option<NumberFormat>,
+    /// Rounds tables of tokens, positions, token types and biases after they were read; in blocks, the table of tokens alone. Set by
+    /// what-ifs only.
+    pub rounded: Option<WeightFormat>,
 }
 
 impl EmbedSpec {

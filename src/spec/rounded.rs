@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use attnscope_compute::kernels::NumberFormat;
+use attnscope_compute::kernels::{BlockFormat, NumberFormat};
 
 use super::block::{BlockSpec, Mixer};
 use super::feed_forward::{FeedForward, MlpSpec};
@@ -19,6 +19,8 @@ pub enum WeightFormat {
     Number(NumberFormat),
     /// Maps of layers alone, as fp8 (e4m3) times a scale: the largest absolute value over 448.
     Fp8(ScaleOver),
+    /// Maps of layers, the table of tokens and the head, in blocks of a row, as quantised GGUF files store them.
+    Blocks(BlockFormat),
 }
 
 /// The weights that share one scale.
@@ -35,7 +37,22 @@ impl WeightFormat {
     pub fn number(self) -> Option<NumberFormat> {
         match self {
             Self::Number(format) => Some(format),
+            Self::Fp8(_) | Self::Blocks(_) => None,
+        }
+    }
+
+    /// The format of the table of tokens; `None` if it is left alone.
+    fn of_tokens(self) -> Option<Self> {
+        (!matches!(self, Self::Fp8(_))).then_some(self)
+    }
+
+    /// The format of a head that reads rows of some width. `llama-quantize` gives it at least 6 bits.
+    fn of_head(self, width: usize) -> Option<Self> {
+        match self {
+            Self::Number(_) => Some(self),
             Self::Fp8(_) => None,
+            Self::Blocks(BlockFormat::Q8_0) => Some(self),
+            Self::Blocks(_) => BlockFormat::Q6K.of_width(width).map(Self::Blocks),
         }
     }
 
@@ -182,9 +199,9 @@ impl BlockSpec {
 }
 
 impl StackSpec {
-    /// Rounds what stands before and behind the blocks, where the format is one of single values.
+    /// Rounds what stands before and behind the blocks; of formats that are not of single values, the table of tokens alone.
     pub fn round_ends(&mut self, format: WeightFormat) {
-        self.embed.rounded = format.number().or(self.embed.rounded);
+        self.embed.rounded = format.of_tokens().or(self.embed.rounded);
         format.spared(&mut self.embed.projection);
         format.norms(&mut self.embed.norm);
         format.norms(&mut self.final_norm);
@@ -197,10 +214,12 @@ impl StackSpec {
 }
 
 impl HeadSpec {
-    /// Rounds the head, where the format is one of single values.
+    /// Rounds the head; of formats that are not of single values, the matrix of the vocabulary alone.
     pub fn round_weights(&mut self, format: WeightFormat) {
-        format.spared([&mut self.unembed]);
-        format.spared(&mut self.second);
+        let maps = [Some(&mut self.unembed), self.second.as_mut()];
+        for map in maps.into_iter().flatten() {
+            map.rounded = format.of_head(map.n_in).or(map.rounded);
+        }
         format.norms(&mut self.pooled_norm);
         let mut layer = self.transform.as_mut();
         while let Some(transform) = layer {
@@ -222,6 +241,7 @@ impl fmt::Display for WeightFormat {
             Self::Number(format) => format.fmt(f),
             Self::Fp8(ScaleOver::Map) => f.write_str("fp8"),
             Self::Fp8(ScaleOver::Channel) => f.write_str("fp8_channel"),
+            Self::Blocks(format) => format.fmt(f),
         }
     }
 }

@@ -43,6 +43,7 @@ mod live_effect;
 mod live_targets;
 mod logged_losses;
 mod logprob_forms;
+mod logprob_pages;
 mod man_command;
 mod manual;
 mod narrow_pages;

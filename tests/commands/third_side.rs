@@ -106,12 +106,30 @@ const PLANTED: &[(&str, &str, usize)] = &[
         2,
     ),
     ("qwen3.no_qk_norm", "no QK-norm", 2),
+    (
+        "phi3.always_long",
+        "the factors of longrope for long texts at every length",
+        2,
+    ),
+    (
+        "phi3.always_short",
+        "the factors of longrope for short texts at every length",
+        2,
+    ),
+    (
+        "phi3.always_short_bf16",
+        "the factors of longrope for short texts at every length",
+        2,
+    ),
     // Answers of llama.cpp. Its converter leaves out the head of a Gemma 2, and its yarn always rounds.
     (
         "gemma2.llama_cpp",
         "the unembedding tied to the embeddings",
         1,
     ),
+    ("llama.llama_cpp_q4_0", "weights=q4_0", 1),
+    ("llama.llama_cpp_iq4_nl", "weights=iq4_nl", 1),
+    ("llama.llama_cpp_q5_1", "weights=q5_1", 1),
     (
         "gptoss.llama_cpp",
         "the ends of yarn's ramp rounded to whole dimensions",
@@ -169,6 +187,52 @@ fn sides_that_differ_by_their_arithmetic_alone_agree_and_are_told_apart() {
     for name in ["llama.twice_first", "llama.no_first"] {
         assert_eq!(of(name).0, Some(0), "{name}");
     }
+    // Texts that begin below the length from which longrope has other factors, and above it.
+    for ending in ["same", "same_f16", "same_bf16", "short_texts"] {
+        let (code, found) = of(&format!("phi3.{ending}"));
+        assert_eq!(code, Some(0), "{ending}: {found}");
+    }
+}
+
+#[test]
+fn a_cache_in_f16_is_no_departure() {
+    let (code, found) = of("llama.kv_f16");
+    let side = &found["sides"]["a"];
+    assert_eq!((code, &side["departs"]), (Some(0), &json!(false)));
+    assert_eq!(
+        (&side["within"], &side["precision"]),
+        (&json!("kv=f16"), &json!("f32"))
+    );
+    let table = fixture("llama.kv_f16.jsonl");
+    let model = fixture("llama");
+    let arguments = ["diff", "--quiet", path(&table), path(&model)];
+    let said = text(&attnscope(&arguments).stdout);
+    assert!(
+        said.contains("as f32 arithmetic with an f16 cache is"),
+        "{said}"
+    );
+    // A limit that somebody gives is theirs.
+    let output = attnscope(&[&arguments[..], &["--tolerance", "1e-5"][..]].concat());
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("A = this model with kv=f16"), "{said}");
+}
+
+#[test]
+fn a_rounding_that_the_noise_of_another_hides_is_told_without_being_a_cause() {
+    let (code, found) = of("llama.kv_fp8_bf16");
+    let side = &found["sides"]["a"];
+    assert_eq!(code, Some(1), "{found}");
+    assert_eq!(
+        (&side["cause"], &side["like"][0]),
+        (&Value::Null, &json!("kv=fp8"))
+    );
+    let arguments = [fixture("llama.kv_fp8_bf16.jsonl"), fixture("llama")];
+    let [table, model] = [&arguments[0], &arguments[1]].map(|file| path(file));
+    let said = text(&attnscope(&["diff", "--quiet", table, model]).stdout);
+    let words = "Cannot be told apart from 16-bit arithmetic with kv=fp8";
+    assert!(said.contains(words), "{said}");
+    assert_eq!(of("llama.other_weights").1["sides"]["a"]["like"], json!([]));
 }
 
 #[test]
@@ -269,4 +333,25 @@ fn other_ids_are_told_before_anything_else() {
             && said.contains("B agrees with the reference"),
         "{said}"
     );
+}
+
+#[test]
+fn weights_rounded_in_blocks_are_those_of_a_file_of_that_type() {
+    let file = |name: &str| testing::root().join("fixtures/formats/gguf").join(name);
+    let values = |name: &str, what_if: &[&str]| -> Vec<Value> {
+        let path = file(name);
+        let tokens = "1,12,21,36,0,14,20,5,9,2,33,17";
+        let arguments = ["logprobs", "--quiet", "--tokens", tokens];
+        let path = path.to_str().expect("a path");
+        let output = attnscope(&[&arguments[..], &[path][..], what_if].concat());
+        let said = text(&output.stdout);
+        let row = |line| serde_json::from_str::<Value>(line).expect("JSON")["logprob"].clone();
+        said.lines().map(row).collect()
+    };
+    let of_file = values("llama-q8_0.gguf", &[]);
+    assert_eq!(of_file.len(), 12);
+    let plain = values("llama-f32.gguf", &[]);
+    assert_ne!(plain, of_file);
+    let rounded = values("llama-f32.gguf", &["--what-if", "weights=q8_0"]);
+    assert_eq!(rounded, of_file, "bit by bit");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use testing::checkpoint_copy::{attnscope, original, text};
+use testing::checkpoint_copy::{Stored, Weights, attnscope, file_of, original, text};
 use testing::pairs::{Found, diff};
 use testing::refusal::assert_says;
 
@@ -210,4 +210,129 @@ fn without_the_architecture_llama_cpps_queries_are_left_out() {
 fn dumps_of_two_engines_are_compared_with_each_other() {
     let found = diff(&dump("sglang"), &dump("sglang_dumper"), &[]);
     assert!(found.first().starts_with("rot_q L0"), "{}", found.first());
+}
+
+#[test]
+fn fused_projections_are_divided_as_their_numbers_say() {
+    for (name, family, words) in [
+        (
+            "neox",
+            "gpt_neox_v5",
+            "q, k, v of 4 groups one after another",
+        ),
+        (
+            "falcon",
+            "falcon_11b",
+            "q, k, v of 2 groups one after another",
+        ),
+        ("falcon_blocks", "falcon_11b", "q, k, v one after another"),
+    ] {
+        let path = dump(&format!("fused_{name}.pt"));
+        let found = diff(&original(family), &path, &[]);
+        let said = format!("query_key_value has {words}, by the first position's z");
+        assert!(notes(&found).contains(&said), "{name}: {}", notes(&found));
+        // Only the keys of the last position were changed.
+        assert!(
+            found.first().starts_with("k L0"),
+            "{name}: {}",
+            found.first()
+        );
+        for hook in ["q", "v", "z"] {
+            assert!(relative(&found, hook) < 1e-5, "{name} {hook}");
+        }
+    }
+}
+
+#[test]
+fn a_fused_projection_that_nothing_tells_apart_is_left_out_and_named() {
+    let layer = "gpt_neox.layers.0.attention";
+    let values: Vec<f32> = (0..960).map(|at| (at % 37) as f32).collect();
+    let all: Weights = [
+        (
+            format!("{layer}.query_key_value.output"),
+            Stored::f32(&[1, 10, 96], &values),
+        ),
+        (
+            format!("{layer}.dense.output"),
+            Stored::f32(&[1, 10, 32], &values[..320]),
+        ),
+    ]
+    .into();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("saved.safetensors");
+    fs::write(&path, file_of(&all)).expect("writes");
+    let found = diff(&original("gpt_neox_v5"), &path, TOKENS);
+    assert_eq!(hooks(&found), ["attn_out"]);
+    let said = notes(&found);
+    assert!(
+        said.contains("left out query_key_value: without z"),
+        "{said}"
+    );
+}
+
+#[test]
+fn values_of_onnx_graphs_are_compared_whoever_exported_them() {
+    for name in ["onnx_exported.safetensors", "onnx_traced.safetensors"] {
+        let other = found(name, &[]);
+        assert!(
+            other.first().starts_with("pattern L0"),
+            "{name}: {}",
+            other.first()
+        );
+        for hook in ["q", "k", "v"] {
+            assert!(relative(&other, hook) < 1e-5, "{name} {hook}");
+        }
+        let expected = [
+            "q",
+            "k",
+            "v",
+            "pattern",
+            "z",
+            "attn_out",
+            "mlp_out",
+            "resid_post",
+        ];
+        assert_eq!(hooks(&other), expected, "{name}");
+        let planted = found(name, &["--set", "rope_theta=1000000"]);
+        assert_eq!(
+            (planted.code, planted.said.as_str()),
+            (Some(0), ""),
+            "{name}"
+        );
+    }
+    // One operator projects and one attends; the rotated keys are those of the cache.
+    let genai = dump("onnx_genai.safetensors");
+    let other = diff(&original("llama"), &genai, &[]);
+    assert!(other.first().starts_with("rot_k L0"), "{}", other.first());
+    assert!(
+        notes(&other).contains("qkv_proj has q, k, v one after another"),
+        "{}",
+        notes(&other)
+    );
+    let expected = [
+        "q",
+        "k",
+        "v",
+        "rot_k",
+        "z",
+        "attn_out",
+        "mlp_out",
+        "resid_post",
+    ];
+    assert_eq!(hooks(&other), expected);
+    let planted = diff(&original("llama"), &genai, &["--set", "rope_theta=1000000"]);
+    assert_eq!((planted.code, planted.said.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_cache_that_tensorrt_edge_llm_dumps_is_compared_where_it_is_in_use() {
+    let other = found("edge_llm.safetensors", TOKENS);
+    assert!(other.first().starts_with("rot_k L0"), "{}", other.first());
+    assert_eq!(hooks(&other), ["v", "rot_k"]);
+    assert!(relative(&other, "v") < 1e-3);
+    let planted = [TOKENS, &["--set", "rope_interleaved=true"]].concat();
+    let planted = found("edge_llm.safetensors", &planted);
+    assert_eq!((planted.code, planted.said.as_str()), (Some(0), ""));
+    let bare = refused(&dump("edge_llm.safetensors"));
+    assert_says(&bare, &["edge_llm", "--tokens"]);
 }

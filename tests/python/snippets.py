@@ -30,7 +30,7 @@ from types import SimpleNamespace
 from places import ROOT, SOURCE, program
 
 STAND_INS = ("model", "ids", "tokenizer", "batches", "optimizer", "attnscope", "pandas", "polars", "duckdb")
-PACKAGES = ("pandas", "polars", "duckdb", "safetensors", "vllm")
+PACKAGES = ("pandas", "polars", "duckdb", "safetensors", "vllm", "onnx", "onnxruntime")
 
 
 def is_installed(package):

@@ -33,9 +33,6 @@ pub(super) fn compare(args: &Args, kinds: (Kind, Kind)) -> Result<Ended> {
             b.name()
         ),
     };
-    if matches!(args.format, Format::Html) {
-        bail!("--format html: expected text, json or markdown for log-probabilities");
-    }
     let output = Output::open_or_replace(&args.output, args.run.force)?;
     let mut of_a = read_logprobs(a)?;
     let mut of_b = b.map(|b| read_logprobs(b)).transpose()?;
@@ -61,13 +58,15 @@ pub(super) fn compare(args: &Args, kinds: (Kind, Kind)) -> Result<Ended> {
         b: name_b.as_deref(),
         reference: name_reference.as_deref(),
         comparison: &comparison,
+        tables: [Some(&of_a), of_b.as_ref()],
         notes,
     };
     let mut content = Vec::new();
     match args.format {
         Format::Json => difference.write_json(&mut content)?,
         Format::Markdown => content = difference.markdown().into_bytes(),
-        Format::Text | Format::Html => content = printable(difference.text().as_bytes()),
+        Format::Text => content = printable(difference.text().as_bytes()),
+        Format::Html => content = difference.html().into_bytes(),
     }
     output.write(&content)?;
     Ok(if comparison.is_same() {
@@ -111,6 +110,12 @@ fn compared(
     if let Some(b) = &mut b {
         b.identify(&args.b, &prompt_form)?;
         lend_ids(a, b);
+    }
+    if let Some(tokenizer) = prompt_form.tokenizer() {
+        a.spell(tokenizer);
+        if let Some(b) = &mut b {
+            b.spell(tokenizer);
+        }
     }
     judged(
         &session,

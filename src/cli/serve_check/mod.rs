@@ -122,6 +122,9 @@ pub fn run(args: &Args) -> Result<Ended> {
         to.write(lines.as_bytes())?;
     }
     told.find_quantum();
+    if let Some(tokenizer) = opened.prompt_form.tokenizer() {
+        told.spell(tokenizer);
+    }
     let mut telling = |_: Telling<'_>| {};
     let mut comparison = judged(
         &session,
@@ -140,6 +143,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         b: None,
         reference: Some(&reference),
         comparison: &comparison,
+        tables: [Some(&told), None],
         notes,
     };
     let mut content = Vec::new();

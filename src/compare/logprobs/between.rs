@@ -2,6 +2,7 @@
 
 use super::floor::Floor;
 use super::scored::{LogProbs, ScoredToken};
+use super::side::TokenGap;
 
 /// What two tables make of the same tokens.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,8 @@ pub struct Between {
     pub ratios: [f64; 3],
     /// Whether they differ by more than the floor, for want of a model that could tell who departs.
     pub parts: bool,
+    /// Every token that both scored: B is the side, and A the other. Prompts are those of A.
+    pub tokens: Vec<TokenGap>,
 }
 
 /// A Kullback–Leibler divergence in nats.
@@ -95,14 +98,14 @@ pub(super) fn between(
     pairs: &[(usize, usize)],
     floor: &Floor,
 ) -> Option<Between> {
-    let mut all: Vec<(&str, usize, &ScoredToken, &ScoredToken)> = Vec::new();
-    for (of_a, of_b) in pairs {
-        let (of_a, of_b) = (&a.prompts[*of_a], &b.prompts[*of_b]);
+    let mut all: Vec<(usize, &str, usize, &ScoredToken, &ScoredToken)> = Vec::new();
+    for (prompt_idx, of_b) in pairs {
+        let (of_a, of_b) = (&a.prompts[*prompt_idx], &b.prompts[*of_b]);
         let tokens = of_a.tokens.iter().zip(&of_b.tokens).enumerate();
         // Behind a token that differs nothing is the same.
         let same =
             tokens.take_while(|(_, (a, b))| a.id.is_none() || b.id.is_none() || a.id == b.id);
-        all.extend(same.map(|(idx, (a, b))| (of_a.name.as_str(), idx, a, b)));
+        all.extend(same.map(|(idx, (a, b))| (*prompt_idx, of_a.name.as_str(), idx, a, b)));
     }
     all.retain(|(.., a, b)| a.logprob.is_some() && b.logprob.is_some());
     let gaps: Vec<f64> = all
@@ -121,7 +124,7 @@ pub(super) fn between(
         n_tokens: n,
         mean_abs,
         max_abs: gaps[worst].abs(),
-        worst: Some((all[worst].0.to_owned(), all[worst].1)),
+        worst: Some((all[worst].1.to_owned(), all[worst].2)),
         kl: divergence(
             all.iter()
                 .filter_map(|(.., a, b)| Some((*b, a.logprob?, a.top.as_slice()))),
@@ -132,6 +135,18 @@ pub(super) fn between(
             ratios.fold(0.0, f64::max),
         ],
         parts: mean_abs.is_nan() || mean_abs > limit,
+        tokens: all
+            .iter()
+            .filter_map(|(prompt_idx, _, position, a, b)| {
+                Some(TokenGap {
+                    prompt_idx: *prompt_idx,
+                    position: *position,
+                    side: b.logprob?,
+                    other: a.logprob?,
+                    is_beyond: false,
+                })
+            })
+            .collect(),
     })
 }
 

@@ -8,9 +8,11 @@ mod causes;
 mod floor;
 mod identified;
 mod ids;
+mod kinds;
 mod reference;
 mod scored;
 mod side;
+mod spending;
 mod transformed;
 mod tried;
 
@@ -27,9 +29,10 @@ pub use causes::{Cause, Search};
 pub use floor::{Floor, Level};
 pub use identified::lend_ids;
 pub use ids::{IdsApart, apart, paired};
+pub use kinds::TokenKind;
 pub use reference::{Referee, Reference, can_judge};
 pub use scored::{LogProbs, ScoredPrompt, ScoredToken};
-pub use side::{First, SideJudgement};
+pub use side::{First, SideJudgement, TokenGap};
 
 /// The comparison of two tables, or of one with a model.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,6 +6,8 @@ pub struct ScoredToken {
     pub id: Option<u32>,
     /// The token as text, where the program gave no id, or beside it.
     pub piece: Option<String>,
+    /// Whether a tokenizer says that it stands for no text.
+    pub is_special: bool,
     /// ln p of the token given all before it; `None` where nothing was said, as of a first token.
     pub logprob: Option<f64>,
     /// The likeliest tokens at this place and their ln p, in descending order.

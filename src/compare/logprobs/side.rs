@@ -3,6 +3,7 @@
 use super::between::{Divergence, divergence, gap};
 use super::causes::{Cause, Search};
 use super::floor::{Floor, Level};
+use super::kinds::TokenKind;
 use super::reference::{Reference, lower_half};
 use super::scored::LogProbs;
 
@@ -36,6 +37,26 @@ pub struct First {
     pub position: usize,
 }
 
+/// What two say of one token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TokenGap {
+    /// Index of the prompt in the side's table, and of the token in it.
+    pub prompt_idx: usize,
+    pub position: usize,
+    /// ln p of the side, and of what it is compared with.
+    pub side: f64,
+    pub other: f64,
+    /// Whether the two are farther apart than rounding explains.
+    pub is_beyond: bool,
+}
+
+impl TokenGap {
+    /// The side less the other, limited.
+    pub fn nats(&self) -> f64 {
+        gap(self.other, self.side)
+    }
+}
+
 /// A side as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideJudgement {
@@ -59,16 +80,33 @@ pub struct SideJudgement {
     pub by_prompt: Vec<(String, usize, f64)>,
     /// The same by how likely the model finds the token: at least this p, tokens, nats.
     pub by_likelihood: Vec<(f64, usize, f64)>,
+    /// The same of every kind of token; `None` where pieces of text are not known.
+    pub by_kind: Option<Vec<(TokenKind, usize, f64)>>,
+    /// Every token that has a value.
+    pub tokens: Vec<TokenGap>,
+    /// The rounding that is the side's own and no fault, such as that of a cache in f16, where it alone explains why the side is less exact than
+    /// its arithmetic.
+    pub within: Option<String>,
     pub cause: Option<Cause>,
     /// What was tried to find the cause; `None` where the side does not depart.
     pub search: Option<Search>,
 }
 
 impl SideJudgement {
+    /// Takes the side for one that does not depart: a rounding that is no fault explains it.
+    pub(super) fn keep_within(&mut self, rounding: &str) {
+        self.within = Some(rounding.to_owned());
+        self.departs = false;
+        (self.first, self.cause, self.search) = (None, None, None);
+    }
+
     /// Takes the side for one that does not depart: less precise arithmetic explains it.
     pub(super) fn excuse(&mut self, standing: &Standing) {
         self.level = standing.level;
         self.n_beyond = standing.beyond.len();
+        for (idx, token) in self.tokens.iter_mut().enumerate() {
+            token.is_beyond = standing.beyond.binary_search(&idx).is_ok();
+        }
         (self.departs, self.first, self.search) = (false, None, None);
     }
 }
@@ -157,7 +195,7 @@ pub(super) fn excused(pairs: &[Pair], judge: &Judge<'_>, own: Level) -> Option<S
 }
 
 /// What arithmetic of a precision does not explain.
-fn standing_at(level: Level, pairs: &[Pair], judge: &Judge<'_>) -> Standing {
+pub(super) fn standing_at(level: Level, pairs: &[Pair], judge: &Judge<'_>) -> Standing {
     let &Judge {
         floor,
         routes,
@@ -231,9 +269,34 @@ pub(super) fn judged(table: &LogProbs, reference: &Reference, judge: &Judge<'_>)
         by_position: by_position(&pairs),
         by_prompt: by_prompt(table, &pairs),
         by_likelihood: by_likelihood(&pairs),
+        by_kind: by_kind(table, &pairs),
+        tokens: token_gaps(&pairs, &beyond),
+        within: None,
         cause: None,
         search: None,
     }
+}
+
+fn token_gaps(pairs: &[Pair], beyond: &[usize]) -> Vec<TokenGap> {
+    let each = pairs.iter().enumerate().map(|(idx, pair)| TokenGap {
+        prompt_idx: pair.at.prompt_idx,
+        position: pair.at.idx,
+        side: pair.side,
+        other: pair.model,
+        is_beyond: beyond.binary_search(&idx).is_ok(),
+    });
+    each.collect()
+}
+
+fn by_kind(table: &LogProbs, pairs: &[Pair]) -> Option<Vec<(TokenKind, usize, f64)>> {
+    let kinds = table.kinds()?;
+    let of = |kind: TokenKind| {
+        let is_it = |pair: &&Pair| kinds[pair.at.prompt_idx][pair.at.idx] == kind;
+        let (n, mean) = mean_abs(pairs.iter().filter(is_it));
+        (kind, n, mean)
+    };
+    let all = TokenKind::ALL.into_iter().map(of);
+    Some(all.filter(|(_, n, _)| *n > 0).collect())
 }
 
 fn by_position(pairs: &[Pair]) -> Vec<(usize, usize, f64)> {

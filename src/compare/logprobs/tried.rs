@@ -13,6 +13,7 @@ use super::causes::NEAR;
 use super::reference::Referee;
 use super::scored::LogProbs;
 use super::side::{Pair, SideJudgement};
+use super::spending::{ENOUGH, Pacing, Spending, likeliest_first};
 use super::transformed::Transformed;
 
 /// Most and fewest tokens on which all readings run, and most on which the best do.
@@ -99,6 +100,21 @@ pub(super) fn explained(pairs: &[Pair], values: &[Option<f64>]) -> f64 {
     if all > 0.0 { 1.0 - left / all } else { 0.0 }
 }
 
+/// What a search reads: a side, and the tokens that are judged.
+pub(super) struct Searched<'a> {
+    pub table: &'a LogProbs,
+    pub judged: &'a SideJudgement,
+    pub pairs: &'a [Pair],
+    /// Mean rounding of bf16, in nats.
+    pub bf16: f64,
+}
+
+/// A search under way.
+struct Trying<'a> {
+    spending: &'a mut Spending,
+    told: &'a mut dyn FnMut(usize, usize),
+}
+
 /// A text for readings, and the pairs that are judged on it.
 struct OnText {
     text: Text,
@@ -109,10 +125,16 @@ impl<O: Ops> Referee<'_, O> {
     /// Runs readings, and says what each explains on all texts.
     pub(super) fn read(
         &self,
-        (table, judged): (&LogProbs, &SideJudgement),
-        pairs: &[Pair],
+        searched: &Searched<'_>,
+        spending: &mut Spending,
         told: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<Tried>> {
+        let &Searched {
+            table,
+            judged,
+            pairs,
+            bf16,
+        } = searched;
         let first = judged.first.as_ref().map(|first| first.position);
         let affordable = |n_readings: usize| {
             let of_token = self.model.spec.n_multiplications().max(1) as u64;
@@ -134,23 +156,26 @@ impl<O: Ops> Referee<'_, O> {
             false,
         );
         let of_worst: Vec<Text> = worst.iter().map(|one| one.text.clone()).collect();
-        let field = engine_readings(self.model, &of_worst, first);
-        told(0, field.len());
-        let mut ranked = self.race(&worst, pairs, field)?;
-        let n = ranked.len();
-        told(n, n);
+        let mut field = engine_readings(self.model, &of_worst, first);
+        let n_tokens: usize = of_worst.iter().map(|text| text.sequence.len()).sum();
+        if spending.pacing(field.len(), n_tokens) != Pacing::Together {
+            likeliest_first(&mut field, judged, bf16);
+        }
+        let mut trying = Trying { spending, told };
+        let mut ranked = self.within(&worst, pairs, field, &mut trying)?;
         let best = ranked.first().map_or(0.0, |one| one.explains);
         let leaders = ranked.iter().take(N_BEST);
         let leaders: Vec<Reading> = leaders.filter_map(|one| one.reading.clone()).collect();
         let mut fits = Vec::new();
         if best < OPEN {
-            fits.extend(self.race(&worst, pairs, layers_of(self.model, &leaders))?);
+            let alone = layers_of(self.model, &leaders);
+            fits.extend(self.within(&worst, pairs, alone, &mut trying)?);
             if let Some(leader) = leaders.first().filter(|_| best > PROMISING) {
                 let both = with_second(self.model, &of_worst, leader);
-                fits.extend(self.race(&worst, pairs, both)?);
+                fits.extend(self.within(&worst, pairs, both, &mut trying)?);
             }
             for dial in &DIALS {
-                fits.extend(self.turned(dial, &worst, pairs)?);
+                fits.extend(self.turned(dial, &worst, pairs, &mut trying)?);
             }
         }
         ranked.extend(fits.into_iter().map(Tried::fitted));
@@ -221,7 +246,13 @@ impl<O: Ops> Referee<'_, O> {
     }
 
     /// A number of the model that may have any value: a few factors, then more of them around the best.
-    fn turned(&self, dial: &Dial, on: &[OnText], pairs: &[Pair]) -> Result<Vec<Tried>> {
+    fn turned(
+        &self,
+        dial: &Dial,
+        on: &[OnText],
+        pairs: &[Pair],
+        trying: &mut Trying<'_>,
+    ) -> Result<Vec<Tried>> {
         let mut factors = dial.factors.to_vec();
         let mut found: Vec<Tried> = Vec::new();
         for _ in 0..DIAL_ROUNDS {
@@ -235,7 +266,7 @@ impl<O: Ops> Referee<'_, O> {
                 .iter()
                 .map(|one| one.hypothesis.name.clone())
                 .collect();
-            let mut round = self.race(on, pairs, readings)?;
+            let mut round = self.within(on, pairs, readings, trying)?;
             round.truncate(1);
             let Some(best) = round.pop() else { break };
             let at = in_order
@@ -257,6 +288,43 @@ impl<O: Ops> Referee<'_, O> {
             let step = |nth: usize| low * (high / low).powf(nth as f64 / DIAL_STEPS as f64);
             factors = (0..=DIAL_STEPS).map(step).collect();
         }
+        Ok(found)
+    }
+
+    /// Runs readings on some texts, best first, as far as the search may spend: those of a large model a few at a time, until one explains
+    /// almost everything.
+    fn within(
+        &self,
+        on: &[OnText],
+        pairs: &[Pair],
+        mut field: Vec<Reading>,
+        trying: &mut Trying<'_>,
+    ) -> Result<Vec<Tried>> {
+        let n_tokens: usize = on.iter().map(|one| one.text.sequence.len()).sum();
+        let n_at_once = match trying.spending.pacing(field.len(), n_tokens) {
+            Pacing::Together => field.len(),
+            Pacing::InParts(n) => n,
+        };
+        let n_before = trying.spending.n_done;
+        let n_all = n_before + field.len();
+        let mut found: Vec<Tried> = Vec::new();
+        while !field.is_empty() {
+            (trying.told)(trying.spending.n_done, n_all);
+            let rest = field.split_off(n_at_once.min(field.len()));
+            if !trying.spending.takes(field.len(), n_tokens) {
+                trying.spending.n_left_out += rest.len();
+                break;
+            }
+            found.extend(self.in_order(on, pairs, field)?);
+            let is_enough = found.iter().any(|one| one.explains >= ENOUGH);
+            field = rest;
+            if is_enough {
+                trying.spending.n_left_out += field.len();
+                break;
+            }
+        }
+        (trying.told)(trying.spending.n_done, trying.spending.n_done);
+        found.sort_by(|a, b| b.explains.total_cmp(&a.explains));
         Ok(found)
     }
 

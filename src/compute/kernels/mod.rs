@@ -2,6 +2,7 @@
 
 mod activation;
 pub mod amx;
+mod block_rounding;
 mod elementwise;
 mod few_rows;
 pub mod logit_row;
@@ -17,6 +18,7 @@ mod tiles;
 pub mod vectors;
 
 pub use activation::Activation;
+pub use block_rounding::BlockFormat;
 pub use elementwise::{
     activate, add_assign, are_finite, clamped_gate_assign, first_nonfinite, layer_norm,
     multiply_assign, norms_of_rows, rms_norm, scale_assign,

@@ -113,6 +113,12 @@ impl Library {
         self.0.library.id_to_token(id)
     }
 
+    /// Whether an id is that of a special token.
+    pub fn is_special(&self, id: u32) -> bool {
+        let added = self.0.library.get_added_tokens_decoder();
+        added.get(&id).is_some_and(|token| token.special)
+    }
+
     /// The text of some ids, without special tokens.
     pub fn text(&self, ids: &[u32]) -> Option<String> {
         self.0.library.decode(ids, true).ok()

@@ -238,6 +238,15 @@ impl Tokenizer {
         }
     }
 
+    /// Whether an id stands for no text, but for the beginning or the end of one, a role or a gap.
+    pub fn is_special(&self, id: u32) -> bool {
+        match &self.inner {
+            Inner::Library(library) => library.is_special(id),
+            Inner::Pieces(encoder) => encoder.is_special(id),
+            Inner::Characters(_) | Inner::Bytes => false,
+        }
+    }
+
     /// The label of an id, including a leading space; the vocabulary's spelling if the id is not text.
     pub fn label(&self, id: u32) -> String {
         match &self.inner {

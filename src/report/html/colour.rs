@@ -30,7 +30,7 @@ pub(super) fn share(probability: f64) -> f64 {
 }
 
 /// Colours of shares between 0 and 1.
-pub(super) struct Colours {
+pub(crate) struct Colours {
     steps: Vec<[u8; 3]>,
     levels: Vec<[u8; 3]>,
 }

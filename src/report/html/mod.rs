@@ -2,7 +2,7 @@
 
 mod batch;
 mod charts;
-mod colour;
+pub(crate) mod colour;
 mod findings;
 mod grid;
 mod history;
@@ -10,7 +10,7 @@ mod maps;
 pub(crate) mod pairs;
 pub(crate) mod shell;
 mod tables;
-mod tokens;
+pub(crate) mod tokens;
 
 pub use self::batch::{Slow, Strip, write_batch_page};
 pub use self::history::write_history_page;

@@ -52,7 +52,7 @@ fn side(title: &str, labels: &[String], ids: &[u32], losses: Option<&[f32]>) -> 
 }
 
 /// Replaces characters without a shape by visible symbols: they would vanish, end a line, or turn the text around.
-fn visible(label: &str) -> String {
+pub(crate) fn visible(label: &str) -> String {
     let visible = |c: char| match c {
         '\n' => '↵',
         '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('␀'),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use attnscope_compare::logprobs::{LogProbComparison, SideJudgement};
+use attnscope_compare::logprobs::{LogProbComparison, LogProbs, SideJudgement};
 
 use super::document::Document;
 use crate::json::write_pretty;
@@ -16,13 +16,45 @@ pub struct LogProbDifference<'a> {
     pub b: Option<&'a str>,
     pub reference: Option<&'a str>,
     pub comparison: &'a LogProbComparison,
+    /// The tables that were compared; their tokens have text where it is known.
+    pub tables: [Option<&'a LogProbs>; 2],
     pub notes: Vec<String>,
+}
+
+/// The mean difference of classes of tokens: name, tokens, nats.
+pub(super) struct Distribution {
+    pub title: String,
+    pub column: &'static str,
+    /// Empty if the classes of tokens are not known.
+    pub rows: Vec<(String, usize, f64)>,
+}
+
+/// What is said of a distribution whose classes are not known.
+pub(super) const NO_CLASSES: &str =
+    "not available: the reference has no tokenizer here, and the table no text of its tokens";
+
+impl Distribution {
+    pub fn titles(&self) -> [&'static str; 3] {
+        [self.column, "tokens", "mean |Δ|"]
+    }
+
+    /// The table as text, or why there is none.
+    fn text(&self) -> String {
+        if self.rows.is_empty() {
+            return format!("{NO_CLASSES}\n");
+        }
+        let cells = |(name, n, mean): &(String, usize, f64)| {
+            vec![one_line(name).into_owned(), n.to_string(), nats(*mean)]
+        };
+        let rows: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
+        text_table(&self.titles(), &rows)
+    }
 }
 
 /// Most prompts in a list.
 const MOST_PROMPTS: usize = 5;
 
-fn nats(value: f64) -> String {
+pub(super) fn nats(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {
         "0".to_owned()
@@ -46,7 +78,7 @@ impl LogProbDifference<'_> {
         write_pretty(&Document::of(self), to)
     }
 
-    fn sides(&self) -> impl Iterator<Item = (&'static str, &str, &SideJudgement)> {
+    pub(super) fn sides(&self) -> impl Iterator<Item = (&'static str, &str, &SideJudgement)> {
         let names = [Some(self.a), self.b];
         let judged = self.comparison.sides.iter();
         let sides = ["A", "B"].into_iter().zip(names).zip(judged);
@@ -54,7 +86,7 @@ impl LogProbDifference<'_> {
     }
 
     /// The lines that say what was found, most important first.
-    fn found(&self) -> Vec<String> {
+    pub(super) fn found(&self) -> Vec<String> {
         let compared = self.comparison;
         let mut lines = Vec::new();
         for apart in compared.ids.iter().take(MOST_PROMPTS) {
@@ -87,7 +119,7 @@ impl LogProbDifference<'_> {
         lines
     }
 
-    fn figures(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    pub(super) fn figures(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let titles = vec![
             "",
             "tokens",
@@ -128,25 +160,17 @@ impl LogProbDifference<'_> {
         (titles, rows)
     }
 
-    /// Tables of where the sides depart: by position, by likelihood, by prompt.
-    fn distributions(&self) -> Vec<(String, String)> {
+    /// Tables of where the sides depart: by position, by likelihood, by kind of token, by prompt.
+    pub(super) fn distributions(&self) -> Vec<Distribution> {
         let mut all = Vec::new();
         for (letter, _, side) in self.sides().filter(|(.., side)| side.departs) {
-            let line = |cells: Vec<(String, usize, f64)>, title: &str| {
-                let rows: Vec<Vec<String>> = cells
-                    .into_iter()
-                    .map(|(name, n, mean)| vec![name, n.to_string(), nats(mean)])
-                    .collect();
-                text_table(&[title, "tokens", "mean |Δ|"], &rows)
-            };
-            let positions = side
-                .by_position
-                .iter()
-                .map(|(from, n, mean)| (from.to_string(), *n, *mean));
-            all.push((
-                format!("{letter} by position"),
-                line(positions.collect(), "from token"),
-            ));
+            let positions = side.by_position.iter();
+            let positions = positions.map(|(from, n, mean)| (from.to_string(), *n, *mean));
+            all.push(Distribution {
+                title: format!("{letter} by position"),
+                column: "from token",
+                rows: positions.collect(),
+            });
             let mut most = String::new();
             let likelihoods = side.by_likelihood.iter().map(|(least, n, mean)| {
                 let name = if *least > 0.0 {
@@ -157,24 +181,34 @@ impl LogProbDifference<'_> {
                 most = least.to_string();
                 (name, *n, *mean)
             });
-            all.push((
-                format!("{letter} by the reference's p"),
-                line(likelihoods.collect(), "p"),
-            ));
+            all.push(Distribution {
+                title: format!("{letter} by the reference's p"),
+                column: "p",
+                rows: likelihoods.collect(),
+            });
+            let kinds = side.by_kind.iter().flatten();
+            all.push(Distribution {
+                title: format!("{letter} by kind of token"),
+                column: "kind",
+                rows: kinds
+                    .map(|(kind, n, mean)| (kind.label().to_owned(), *n, *mean))
+                    .collect(),
+            });
             if side.by_prompt.len() > 1 {
                 let mut prompts = side.by_prompt.clone();
                 prompts.sort_by(|a, b| b.2.total_cmp(&a.2));
                 prompts.truncate(MOST_PROMPTS);
-                all.push((
-                    format!("{letter} by prompt, the largest first"),
-                    line(prompts, "prompt"),
-                ));
+                all.push(Distribution {
+                    title: format!("{letter} by prompt, the largest first"),
+                    column: "prompt",
+                    rows: prompts,
+                });
             }
         }
         all
     }
 
-    fn floor_line(&self) -> String {
+    pub(super) fn floor_line(&self) -> String {
         let floor = &self.comparison.floor;
         if let Some(given) = floor.given {
             return format!(
@@ -195,7 +229,7 @@ impl LogProbDifference<'_> {
         )
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         let mut names = vec![format!("A: {}", self.a)];
         names.extend(self.b.map(|b| format!("B: {b}")));
         names.extend(
@@ -229,8 +263,8 @@ impl LogProbDifference<'_> {
                 "importance ratios p(B) / p(A): {least:.4} to {most:.4}, mean {mean:.4}"
             );
         }
-        for (title, table) in self.distributions() {
-            let _ = write!(text, "\n{title}\n{table}");
+        for own in self.distributions() {
+            let _ = write!(text, "\n{}\n{}", own.title, own.text());
         }
         text
     }
@@ -252,8 +286,8 @@ impl LogProbDifference<'_> {
         }
         let (titles, rows) = self.figures();
         let _ = write!(text, "\n```\n{}```\n", text_table(&titles, &rows));
-        for (title, table) in self.distributions() {
-            let _ = write!(text, "\n## {title}\n\n```\n{table}```\n");
+        for own in self.distributions() {
+            let _ = write!(text, "\n## {}\n\n```\n{}```\n", own.title, own.text());
         }
         text
     }
@@ -262,8 +296,13 @@ impl LogProbDifference<'_> {
 /// One sentence about a side.
 fn verdict(letter: &str, side: &SideJudgement) -> String {
     if !side.departs {
+        let within = match side.within.as_deref() {
+            Some("kv=f16") => " with an f16 cache".to_owned(),
+            Some(words) => format!(" with {words}"),
+            None => String::new(),
+        };
         return format!(
-            "{letter} agrees with the reference: {} nats apart on average, as {} arithmetic is",
+            "{letter} agrees with the reference: {} nats apart on average, as {} arithmetic{within} is",
             nats(side.mean_abs),
             side.level.label()
         );
@@ -308,17 +347,26 @@ fn verdict(letter: &str, side: &SideJudgement) -> String {
             let _ = write!(said, ": {}", cause.advice);
         }
     } else if let Some(search) = &side.search {
+        let left_out = match search.n_left_out {
+            0 => String::new(),
+            n => format!(" ({n} more were left out, since a search may not take longer)"),
+        };
         let _ = match (&search.best, &search.not_tried) {
+            _ if !search.like.is_empty() => write!(
+                said,
+                ". Cannot be told apart from 16-bit arithmetic with {}",
+                search.like.join(", or with ")
+            ),
             (_, Some(why)) => write!(said, ". No cause found: {why}"),
             (Some((name, share)), None) => write!(
                 said,
-                ". None of {} explanations holds; the nearest, {name}, explains {}: another model, other weights, or something that was not tried",
+                ". None of {} explanations holds{left_out}; the nearest, {name}, explains {}: another model, other weights, or something that was not tried",
                 search.n_tried,
                 percent(*share)
             ),
             (None, None) => write!(
                 said,
-                ". None of {} explanations takes anything away: another model or other tokens",
+                ". None of {} explanations takes anything away{left_out}: another model or other tokens",
                 search.n_tried
             ),
         };

@@ -1,6 +1,6 @@
 //! A comparison of log-probabilities as JSON.
 
-use attnscope_compare::logprobs::{Cause, First, SideJudgement};
+use attnscope_compare::logprobs::{Cause, First, SideJudgement, TokenKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -56,19 +56,27 @@ struct Side {
     /// The precision of the side's arithmetic: `f32`, `f16`, `bf16` or `beyond bf16`.
     precision: &'static str,
     departs: bool,
+    /// The rounding that alone makes a side that does not depart less exact than its arithmetic: `kv=f16`, a cache in f16; null otherwise.
+    within: Option<String>,
     /// Tokens beyond what rounding explains.
     beyond: usize,
     first: Option<Token>,
     cause: Option<CauseRecord>,
     /// Explanations that were tried; null where the side does not depart.
     tried: Option<usize>,
+    /// Explanations that were left out, since a search may not cost more; null where the side does not depart.
+    left_out: Option<usize>,
     /// The best of those that do not explain enough.
     best: Option<Best>,
+    /// Roundings, as what-ifs, from which a side without a cause cannot be told apart.
+    like: Vec<String>,
     /// Mean |difference| of positions from each power of two on.
     by_position: Vec<Bucket>,
     by_prompt: Vec<OfPrompt>,
     /// Mean |difference| of tokens that the reference gives at least this probability.
     by_likelihood: Vec<OfLikelihood>,
+    /// Mean |difference| of each kind of token; null where neither the reference nor the table has the tokens' text.
+    by_kind: Option<Vec<OfKind>>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -118,6 +126,15 @@ struct OfPrompt {
 #[schemars(deny_unknown_fields)]
 struct OfLikelihood {
     at_least: Number,
+    tokens: usize,
+    mean_abs: Number,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct OfKind {
+    /// `special`, `whitespace`, `word-start`, `word-inside`, `digits`, `punctuation`, `non-ascii` or `byte`.
+    kind: &'static str,
     tokens: usize,
     mean_abs: Number,
 }
@@ -189,10 +206,17 @@ fn side(side: &SideJudgement) -> Side {
         kl_of: kl_of(side.kl.is_of_top),
         precision: side.level.label(),
         departs: side.departs,
+        within: side.within.clone(),
         beyond: side.n_beyond,
         first: side.first.as_ref().map(token),
         cause: side.cause.as_ref().map(cause),
         tried: side.search.as_ref().map(|search| search.n_tried),
+        left_out: side.search.as_ref().map(|search| search.n_left_out),
+        like: side
+            .search
+            .iter()
+            .flat_map(|search| search.like.clone())
+            .collect(),
         best: best.map(|(reading, explains)| Best {
             reading: reading.clone(),
             explains: Number(*explains),
@@ -224,6 +248,14 @@ fn side(side: &SideJudgement) -> Side {
                 mean_abs: Number(*mean),
             })
             .collect(),
+        by_kind: side.by_kind.as_ref().map(|kinds| {
+            let of = |(kind, tokens, mean): &(TokenKind, usize, f64)| OfKind {
+                kind: kind.id(),
+                tokens: *tokens,
+                mean_abs: Number(*mean),
+            };
+            kinds.iter().map(of).collect()
+        }),
     }
 }
 

@@ -3,6 +3,7 @@
 mod difference;
 mod document;
 mod full;
+mod page;
 mod read;
 mod rows;
 

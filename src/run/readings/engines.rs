@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use attnscope_compute::attention::{AttentionOverride, MaskOverride, RopeScaling, Scale, Window};
+use attnscope_compute::kernels::BlockFormat;
 use attnscope_spec::{BlockSpec, Model, ModelSpec};
 
 use super::as_it_stands::can_run;
@@ -378,5 +379,10 @@ fn served(known: &Known<'_>) -> Vec<Reading> {
         ]
     });
     let formats = WHAT_IFS.iter().map(|words| (*words).to_owned());
-    formats.chain(kept).filter_map(with).collect()
+    // Rows that a format does not divide get another one, which is tried by its own name.
+    let width = spec.d_model;
+    let fits = |format: &BlockFormat| format.of_width(width) == Some(*format);
+    let blocks = BlockFormat::ALL.into_iter().filter(fits);
+    let blocks = blocks.map(|format| format!("weights={format}"));
+    formats.chain(blocks).chain(kept).filter_map(with).collect()
 }

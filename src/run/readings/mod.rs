@@ -212,6 +212,29 @@ impl Reading {
         Self::new("declared", "what is declared", "")
     }
 
+    /// Whether it changes what a model says of a text only from some token on.
+    pub fn acts_late(&self) -> bool {
+        let is_moved = matches!(self.positions, PositionsAs::MovedFrom { .. });
+        let sees_less = matches!(
+            self.deviation.attention.sight,
+            Some(MaskOverride::Window(_))
+        );
+        let keeps = ["top_k_keys=", "kv_window=", "window"];
+        let names = keeps.iter();
+        self.acts_far
+            || is_moved
+            || sees_less
+            || names
+                .into_iter()
+                .any(|name| self.hypothesis.name.contains(name))
+    }
+
+    /// Whether it keeps the model and rounds its weights or its cache.
+    pub fn rounds(&self) -> bool {
+        let name = &self.hypothesis.name;
+        name.starts_with("kv=") || name.starts_with("weights=")
+    }
+
     /// Reading of any other spec.
     pub fn of_spec(spec: Arc<ModelSpec>) -> Self {
         Self::new("guess", "", "").with_weights(spec)

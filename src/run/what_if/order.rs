@@ -192,6 +192,7 @@ mod tests {
             ["kv_window=3", "kv_window=3+sinks:1"],
             ["top_k_keys=3@L0", "top_k_keys=4@L0"],
             ["weights=fp8", "weights=fp8_channel"],
+            ["weights=q4_0", "weights=q4_k"],
         ] {
             for words in [pair, [pair[1], pair[0]]] {
                 let message = with(&words).expect_err("contradicts").to_string();

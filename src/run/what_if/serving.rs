@@ -91,5 +91,12 @@ pub(super) fn round_weights(spec: &mut ModelSpec, place: Place, format: WeightFo
         && let Some(head) = &mut spec.head
     {
         head.round_weights(format);
+        // One tensor has one format.
+        let rounded = head.unembed.rounded;
+        for stack in &mut spec.stacks {
+            if rounded.is_some() && stack.embed.tokens.tensor == head.unembed.weight {
+                stack.embed.rounded = rounded;
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use attnscope_checkpoint::nearest::did_you_mean;
 use attnscope_compute::attention::{
     KeyDivisor, KvFormat, Mask, OfKeys, Scale, SoftmaxAxis, Streaming,
 };
-use attnscope_compute::kernels::NumberFormat;
+use attnscope_compute::kernels::{BlockFormat, NumberFormat};
 use attnscope_spec::{Ablation, Place, Places, ScaleOver, WeightFormat};
 
 use super::Change;
@@ -59,8 +59,8 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
     (
         "weights",
-        "bf16|f16|fp8|fp8_channel",
-        "weights rounded: all of them to bf16 or f16; maps of layers to fp8, with one scale per matrix or per output",
+        "bf16|f16|fp8|fp8_channel|q8_0|q6_k|q5_k|q5_1|q5_0|q4_k|q4_1|q4_0|iq4_nl|q3_k|q2_k",
+        "weights rounded: all of them to bf16 or f16; maps of layers to fp8, with one scale per matrix or per output; in blocks, as a GGUF file of that type stores them",
     ),
     (
         "drop",
@@ -228,7 +228,7 @@ fn weight_format(value: &str) -> Option<WeightFormat> {
         "f16" => WeightFormat::Number(NumberFormat::F16),
         "fp8" => WeightFormat::Fp8(ScaleOver::Map),
         "fp8_channel" => WeightFormat::Fp8(ScaleOver::Channel),
-        _ => return None,
+        other => WeightFormat::Blocks(BlockFormat::named(other)?),
     })
 }
 
@@ -310,6 +310,7 @@ mod tests {
             "top_k_keys=all",
             "weights=bf16",
             "weights=fp8_channel@L1",
+            "weights=iq4_nl@L1",
             "drop=zero@L1H2",
             "drop=mean@L0",
         ] {

@@ -4,7 +4,7 @@
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_compute::pace::Pace;
-use attnscope_forward::linear_rows_on_host;
+use attnscope_forward::{linear_rows_on_host, round_rows};
 use attnscope_spec::{Model, Place};
 use rayon::prelude::*;
 
@@ -179,10 +179,8 @@ fn vocabulary(model: &Model, pace: &dyn Pace) -> Result<Option<Vec<f32>>> {
             return Err(Error::Cancelled);
         }
         let rows = start..(start + TOKENS_AT_ONCE).min(n_tokens);
-        let mut embedded = stored.widen_rows(rows.clone())?;
-        if let Some(format) = main.embed.rounded {
-            format.round_all(embedded.to_mut());
-        }
+        let embedded = stored.widen_rows(rows.clone())?;
+        let embedded = round_rows(embedded, d, main.embed.rounded);
         let unembed = linear_rows_on_host(tensors, &head.unembed, rows.clone(), pace)?;
         let mut unembed = unembed.widened().into_owned();
         fold.fold_into(&mut unembed, d);

@@ -297,6 +297,20 @@ impl Encoder {
         tokens.extend(cut.map(|(id, bytes)| token(number(id), bytes, id != unknown)));
     }
 
+    /// Whether an id is that of a special token.
+    pub fn is_special(&self, id: u32) -> bool {
+        if self.marks.of_id(id).is_some() {
+            return true;
+        }
+        let place = match &self.numbering {
+            Numbering::Listed(_) => return false,
+            Numbering::Same => id,
+            Numbering::Fairseq => id.saturating_sub(1),
+        };
+        let piece = self.model.list().get(place as usize);
+        piece.is_some_and(|piece| matches!(piece.kind, Kind::Control | Kind::Unknown))
+    }
+
     /// The vocabulary's spelling of an id.
     pub fn text_of(&self, id: u32) -> Option<&str> {
         if let Some(mark) = self.marks.of_id(id) {

@@ -173,6 +173,7 @@ fn of_ids_and_maps(ids: Option<&Tree>, maps: Option<&Tree>) -> Vec<ScoredToken> 
             piece: piece.map(str::to_owned),
             logprob: own.map(|(_, logprob, _)| *logprob),
             top: sorted(all.iter().map(|(id, logprob, _)| (*id, *logprob)).collect()),
+            is_special: false,
         }
     };
     (0..ids.len().max(maps.len())).map(token).collect()
@@ -207,6 +208,7 @@ fn of_object(token: &Tree) -> ScoredToken {
         piece: piece.map(str::to_owned),
         logprob: token.get("logprob").and_then(logprob),
         top: sorted(top.collect()),
+        is_special: false,
     }
 }
 
@@ -231,5 +233,6 @@ fn of_triple(own: &Tree, top: Option<&Tree>) -> ScoredToken {
         piece,
         logprob,
         top: sorted(top.collect()),
+        is_special: false,
     }
 }

@@ -293,6 +293,7 @@ pub(super) fn rows(rows: &[Tree]) -> Vec<ScoredPrompt> {
             piece: piece.map(str::to_owned),
             logprob: number(TOKEN_LOGPROBS).and_then(logprob),
             top: sorted(top.collect()),
+            is_special: false,
         };
         let position = number(POSITIONS)
             .and_then(Tree::number)

@@ -1,12 +1,14 @@
 //! Gives the arrays of a dump the names of hooks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use attnscope_checkpoint::captured::{Captured, Part};
 use attnscope_compute::error::Result;
 use attnscope_forward::Hook;
 use attnscope_spec::Stack;
 
+use super::fused::{Columns, columns_by_numbers};
 use super::modules::{OTHER_MODALITIES, Reads};
 use super::place::Place;
 use super::{ABOUT, Dialect, Opened, nothing_found};
@@ -32,6 +34,9 @@ struct Named<'a> {
     names: BTreeSet<String>,
     hooks: BTreeSet<Hook>,
     n_tokens: Option<usize>,
+    /// The columns of fused projections that the numbers told, and what is said of them.
+    columns: Option<Columns>,
+    said: BTreeSet<String>,
 }
 
 /// Gives hooks their names and leaves out everything else.
@@ -52,11 +57,14 @@ pub(super) fn assemble(opened: Opened, dialect: &Dialect) -> Result<Captured> {
         names: BTreeSet::new(),
         hooks: BTreeSet::new(),
         n_tokens,
+        columns: None,
+        said: BTreeSet::new(),
     };
     for (stack, layers) in stacks(&sorted) {
         named.layers(stack, &layers, &sorted)?;
     }
-    let said = named.outside(&sorted)?;
+    let mut said = named.outside(&sorted)?;
+    said.extend(named.said.iter().map(|own| format!("; {own}")));
     let (names, hooks) = (named.names, named.hooks);
     if hooks.is_empty() {
         return Err(nothing_found(&arrays.path, dialect, &sorted.others));
@@ -203,6 +211,10 @@ impl Named<'_> {
                 let z = found.get(&Reads::Hook(Hook::Z));
                 self.fused(stack, *layer_idx, fused, z.map(String::as_str))?;
             }
+            if let Some(fused) = found.get(&Reads::FusedSomehow) {
+                let z = found.get(&Reads::Hook(Hook::Z));
+                self.fused_somehow(stack, *layer_idx, fused, z.map(String::as_str))?;
+            }
         }
         if let (Some(name), Some(last)) =
             (sorted.outside.get(&Reads::Last), n_layers.checked_sub(1))
@@ -257,19 +269,76 @@ impl Named<'_> {
             return Err(self.captured.at(of, &problem));
         };
         let ends = [0, of_q, of_q + rest / 2, width];
-        for (idx, hook) in [Hook::Q, Hook::K, Hook::V].into_iter().enumerate() {
+        let parts = [0, 1, 2].map(|idx| vec![ends[idx]..ends[idx + 1]]);
+        self.divide(stack, layer_idx, of, &parts)
+    }
+
+    /// Divides queries, keys and values where only the numbers can tell their columns, and says what they told. The first layer that has
+    /// a z decides for all.
+    fn fused_somehow(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        of: &str,
+        z: Option<&str>,
+    ) -> Result<()> {
+        let module = of.rsplit_once(':').map_or(of, |(path, _)| path);
+        let module = module.rsplit('.').next().unwrap_or(module).to_owned();
+        let (None, Some(z)) = (&self.columns, z) else {
+            return match self.columns.clone() {
+                Some(columns) => self.divide(stack, layer_idx, of, &columns.parts),
+                None => {
+                    self.said.insert(format!(
+                        "left out {module}: without z, what the attention layer's last projection reads, nothing tells its columns"
+                    ));
+                    Ok(())
+                }
+            };
+        };
+        let (row, z) = (self.captured.array(of)?, self.captured.array(z)?);
+        let width = row.shape.last().copied().unwrap_or(0);
+        let n_rows = row.values.len().checked_div(width).unwrap_or(0);
+        let of_z = z.values.len().checked_div(n_rows).unwrap_or(0);
+        let found = columns_by_numbers(
+            row.values.get(..width).unwrap_or_default(),
+            z.values.get(..of_z).unwrap_or_default(),
+        );
+        let Some(columns) = found else {
+            self.said.insert(format!(
+                "left out {module}: no order of its columns gives the first position's z as its values"
+            ));
+            return Ok(());
+        };
+        self.said.insert(format!(
+            "{module} has {}, by the first position's z",
+            columns.words
+        ));
+        self.divide(stack, layer_idx, of, &columns.parts)?;
+        self.columns = Some(columns);
+        Ok(())
+    }
+
+    /// Gives queries, keys and values their columns of one array.
+    fn divide(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        of: &str,
+        parts: &[Vec<Range<usize>>; 3],
+    ) -> Result<()> {
+        for (hook, columns) in [Hook::Q, Hook::K, Hook::V].into_iter().zip(parts) {
             let name = hook.full_name(stack, layer_idx);
             if self.names.contains(&name)
                 || self.names.contains(&name.replace(".attn.", ".attn.hook_"))
             {
                 continue;
             }
-            let columns = Some(ends[idx]..ends[idx + 1]);
-            let part = Part {
-                columns,
+            let part = |columns: &Range<usize>| Part {
+                columns: Some(columns.clone()),
                 ..Part::whole(of)
             };
-            self.captured.define(&name, &[part])?;
+            let parts: Vec<Part> = columns.iter().map(part).collect();
+            self.captured.define(&name, &parts)?;
             self.names.insert(name);
             self.hooks.insert(hook);
         }

@@ -4,9 +4,12 @@
 //! Its table says which hook that is, and [`assemble`] gives the hooks their names. What reads traces does the rest.
 
 mod assemble;
+mod edge_llm;
+mod fused;
 mod listing;
 mod llama_cpp;
 mod modules;
+mod onnx;
 mod place;
 mod saved;
 mod sglang;
@@ -50,10 +53,12 @@ impl From<Captured> for Opened {
 }
 
 /// The kinds of dumps; the first that fits is taken.
-static DIALECTS: [&Dialect; 5] = [
+static DIALECTS: [&Dialect; 7] = [
     &transformers::DIALECT,
     &sglang::DIALECT,
     &sglang_dumper::DIALECT,
+    &edge_llm::DIALECT,
+    &onnx::DIALECT,
     &saved::DIALECT,
     &llama_cpp::DIALECT,
 ];

@@ -15,6 +15,8 @@ pub(super) enum Reads {
     Last,
     /// Queries, then keys, then values side by side: as wide as z, and the rest in halves.
     Fused,
+    /// Queries, keys and values in an order that differs from program to program.
+    FusedSomehow,
     /// What the attention layer adds, after a norm that follows it; only where the layer has such norms.
     NormedAttention,
     /// What the feed-forward layer adds, after a norm that follows it.
@@ -80,6 +82,19 @@ pub(super) static MODULES: Table = Table {
         ("attn.k_proj", Port::Output, K),
         ("attn.v_proj", Port::Output, V),
         ("attn.c_attn", Port::Output, Reads::Fused),
+        (
+            "self_attention.query_key_value",
+            Port::Output,
+            Reads::FusedSomehow,
+        ),
+        (
+            "attention.query_key_value",
+            Port::Output,
+            Reads::FusedSomehow,
+        ),
+        ("attn.qkv_proj", Port::Output, Reads::FusedSomehow),
+        ("attn.Wqkv", Port::Output, Reads::FusedSomehow),
+        ("self_attn.W_pack", Port::Output, Reads::FusedSomehow),
         ("attention.self.query", Port::Output, Q),
         ("attention.self.key", Port::Output, K),
         ("attention.self.value", Port::Output, V),

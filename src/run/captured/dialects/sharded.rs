@@ -115,6 +115,8 @@ impl Joining<'_> {
                 self.arrays.define(name, &parts)
             }
             Reads::Fused if of_ranks.len() > 1 => self.fused(name, of_ranks),
+            // Which columns a rank has is told by nothing.
+            Reads::FusedSomehow if of_ranks.len() > 1 => Ok(()),
             _ => self.arrays.define(name, &[Part::whole(first)]),
         }
     }
