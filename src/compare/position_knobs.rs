@@ -1,6 +1,6 @@
 //! The knobs by which position affects scores.
 
-use attnscope_compute::attention::{AttentionSpec, Bias};
+use attnscope_compute::attention::{AttentionSpec, Bias, GridFrequencies, GridPlaces};
 
 use super::knob::KnobKind::{Computation, Shape};
 use super::knob::KnobValue;
@@ -22,9 +22,22 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
             "rope_magnitude",
             KnobValue::Number(rope.magnitude),
         );
-        let grid = rope
-            .grid
-            .map(|turn| turn.grid.map(|n| n.to_string()).join(" × "));
+        let grid = rope.grid.map(|turn| {
+            let grid = match turn.grid {
+                Some(grid) => grid.map(|n| n.to_string()).join(" × "),
+                None => "of the picture".to_owned(),
+            };
+            let counted = match turn.places {
+                GridPlaces::Centres => String::new(),
+                GridPlaces::From(first) => format!(", counted from {first}"),
+            };
+            let pairs = match turn.frequencies {
+                GridFrequencies::Shared => "",
+                GridFrequencies::Alternating => ", alternating frequencies",
+                GridFrequencies::ColumnThenRow => ", column then row",
+            };
+            format!("{grid}{counted}{pairs}")
+        });
         list.add(
             Computation,
             "rope_grid",

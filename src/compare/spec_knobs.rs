@@ -87,7 +87,11 @@ pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
         );
         list.add(Computation, "logit_scale", KnobValue::single(head.scale));
         list.word(Shape, "head_transform", head.transform.is_some());
-        let n_layers = head.transform.iter().flat_map(TransformSpec::layers).count();
+        let n_layers = head
+            .transform
+            .iter()
+            .flat_map(TransformSpec::layers)
+            .count();
         list.count(Shape, "head_layers", n_layers);
         if let Some(transform) = &head.transform {
             let activation = transform.activation.map(|a| a.to_string());

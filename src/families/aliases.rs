@@ -70,6 +70,10 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("apertus1p5_text", "apertus")
     },
     Alias {
+        always: &[("pools_pairs", true)],
+        ..Alias::plain("audioflamingo3_encoder", "whisper")
+    },
+    Alias {
         absent: &[("layer_norm_eps", Held::Number(1e-6))],
         ..Alias::plain("blip_2_vision_model", "blip_vision_model")
     },
@@ -89,6 +93,16 @@ const ALIASES: &[Alias] = &[
     },
     Alias::plain("clipseg_text_model", "clip_text_model"),
     Alias::plain("clipseg_vision_model", "clip_vision_model"),
+    Alias::plain("cohere_compass_vision", "qwen3_vl_vision"),
+    Alias {
+        absent: &[
+            ("hidden_size", Held::Count(1152)),
+            ("num_attention_heads", Held::Count(16)),
+            ("intermediate_size", Held::Count(4304)),
+            ("num_hidden_layers", Held::Count(27)),
+        ],
+        ..Alias::plain("cosmos3_edge_vision", "siglip2_vision_model")
+    },
     Alias {
         absent: &[
             ("enable_moe_block", Held::Flag(true)),
@@ -119,6 +133,10 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("exaone", "llama")
     },
     Alias {
+        absent: &[("num_key_value_heads", Held::Count(8))],
+        ..Alias::plain("exaone4_5_vision", "qwen2_5_vl_vision")
+    },
+    Alias {
         off: &["pre_norm"],
         ..Alias::plain("flaubert", "xlm")
     },
@@ -136,6 +154,7 @@ const ALIASES: &[Alias] = &[
         always: &[("qk_norm", false)],
         ..Alias::plain("glm4v_moe_text", "glm4_moe")
     },
+    Alias::plain("glm4v_moe_vision", "glm4v_vision"),
     Alias::plain("granite4_vision_text", "granite"),
     Alias {
         absent: &[
@@ -148,12 +167,23 @@ const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("granite_docling_text", "granite")
     },
+    Alias {
+        absent: &[("image_size", Held::Count(512))],
+        ..Alias::plain("granite_docling_vision", "siglip_vision_model")
+    },
     Alias::plain("groupvit_text_model", "clip_text_model"),
     Alias::plain("hunyuan_vl", "hunyuan_v1_dense"),
     Alias::plain("hunyuan_vl_text", "hunyuan_v1_dense"),
     Alias {
         off: &["quant_mode"],
         ..Alias::plain("ibert", "roberta")
+    },
+    Alias {
+        absent: &[
+            ("hidden_size", Held::Count(1152)),
+            ("num_attention_heads", Held::Count(16)),
+        ],
+        ..Alias::plain("idefics3_vision", "idefics2_vision")
     },
     Alias {
         absent: &[("layer_norm_eps", Held::Number(1e-6))],
@@ -184,10 +214,12 @@ const ALIASES: &[Alias] = &[
     Alias::plain("luke", "roberta"),
     Alias::plain("metaclip_2_text_model", "clip_text_model"),
     Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
+    Alias::plain("moss_transcribe_diarize_audio", "whisper"),
     Alias {
         off: &["use_prompt"],
         ..Alias::plain("mvp", "bart")
     },
+    Alias::plain("ovis2_vision", "aimv2_vision_model"),
     Alias::plain("owlv2_text_model", "owlvit_text_model"),
     Alias::plain("owlv2_vision_model", "owlvit_vision_model"),
     Alias {
@@ -207,6 +239,7 @@ const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("plbart", "bart")
     },
+    Alias::plain("qianfan_ocr_vision", "internvl_vision"),
     Alias {
         absent: &[(THETA, Held::Number(1e6))],
         ..Alias::plain("qwen2_5_omni_talker", "qwen2")
@@ -218,6 +251,7 @@ const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("qwen2_5_omni_text", "qwen2")
     },
+    Alias::plain("qwen2_5_omni_vision_encoder", "qwen2_5_vl_vision"),
     Alias {
         name: "qwen2_5_vl",
         ..QWEN2_VL
@@ -227,6 +261,10 @@ const ALIASES: &[Alias] = &[
         ..QWEN2_VL
     },
     Alias {
+        always: &[("pools_pairs", true)],
+        ..Alias::plain("qwen2_audio_encoder", "whisper")
+    },
+    Alias {
         name: "qwen2_vl",
         ..QWEN2_VL
     },
@@ -234,6 +272,8 @@ const ALIASES: &[Alias] = &[
         name: "qwen2_vl_text",
         ..QWEN2_VL
     },
+    Alias::plain("qwen3_5_moe_vision", "qwen3_vl_vision"),
+    Alias::plain("qwen3_5_vision", "qwen3_vl_vision"),
     Alias {
         absent: &[
             (THETA, Held::Number(1e6)),
@@ -241,18 +281,29 @@ const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("qwen3_omni_moe_text", "qwen3_moe")
     },
+    Alias::plain("qwen3_omni_moe_vision_encoder", "qwen3_vl_vision"),
     Alias {
         absent: &[(THETA, Held::Number(5e5))],
         always: &[("normalises_experts", true)],
         ..Alias::plain("qwen3_vl_moe_text", "qwen3_moe")
     },
+    Alias::plain("qwen3_vl_moe_vision", "qwen3_vl_vision"),
     Alias {
         absent: &[(THETA, Held::Number(5e5))],
         ..Alias::plain("qwen3_vl_text", "qwen3")
     },
+    Alias::plain("qwen4_exp_vision", "qwen3_vl_vision"),
     Alias::plain("siglip2_text_model", "siglip_text_model"),
+    Alias {
+        absent: &[
+            ("hidden_size", Held::Count(1152)),
+            ("num_attention_heads", Held::Count(16)),
+        ],
+        ..Alias::plain("smolvlm_vision", "idefics2_vision")
+    },
     Alias::plain("splinter", "bert"),
     Alias::plain("visual_bert", "bert"),
+    Alias::plain("voxtral_encoder", "whisper"),
     Alias::plain("xclip_text_model", "clip_text_model"),
 ];
 

@@ -7,7 +7,7 @@ use attnscope_spec::{FeedForward, Mixer, ModelSpec, TableSource};
 
 use super::reading::processor::Processor;
 use super::reading::task_rules::{NormedMean, TaskRules};
-use super::reading::vit_like::{self, Names, OF_VIT, Pictures, Reads, VitLike};
+use super::reading::vit_like::{self, Biases, Names, OF_VIT, Pictures, Reads, VitLike};
 use super::reading::{either, note_bias};
 use super::{Family, vit};
 
@@ -49,7 +49,7 @@ pub(super) fn read_as(
     let takes_mean = reader.flag_or("mean_of_patches", "use_mean_pooling", true)?;
     let like = VitLike {
         names: Names {
-            qkv_bias: None,
+            biases: Biases::All,
             ..OF_VIT
         },
         reads: Reads::Pictures(Pictures {

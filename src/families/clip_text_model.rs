@@ -1,8 +1,8 @@
 //! CLIP's tower of captions: a causal encoder with learned positions.
 
-use super::Family;
 use super::reading::task_rules::{Projection, TaskRules};
 use super::reading::vit_like::{OF_CLIP, Reads, Sizes, Text, VitLike};
+use super::{Family, vit};
 
 pub const FAMILY: Family =
     Family::seeing("clip_text_model", "CLIPTextModel", || LIKE).with_tasks(TaskRules {
@@ -21,7 +21,6 @@ pub(super) const TEXT: Text = Text {
 
 /// CLIP's encoder of captions.
 pub(super) const LIKE: VitLike = VitLike {
-    bases: &["text_model.", ""],
     sizes: Sizes {
         d_model: 512,
         d_mlp: 2048,
@@ -33,4 +32,5 @@ pub(super) const LIKE: VitLike = VitLike {
     names: OF_CLIP,
     reads: Reads::Text(TEXT),
     last_norm: Some("final_layer_norm"),
+    ..vit::like(&["text_model.", ""])
 };

@@ -3,10 +3,10 @@
 
 use attnscope_spec::Pooled;
 
-use super::Family;
 use super::reading::processor::Processor;
 use super::reading::task_rules::{Projection, TaskRules};
-use super::reading::vit_like::{BASE, OF_CLIP, Pictures, Reads, VitLike};
+use super::reading::vit_like::{OF_CLIP, Pictures, Reads, VitLike};
+use super::{Family, vit};
 
 pub const FAMILY: Family = Family::seeing("clip_vision_model", "CLIPVisionModel", || LIKE)
     .with_tasks(TaskRules {
@@ -21,25 +21,21 @@ pub const FAMILY: Family = Family::seeing("clip_vision_model", "CLIPVisionModel"
 /// How CLIP embeds pictures.
 pub(super) const PICTURES: Pictures = Pictures {
     kernel: "embeddings.patch_embedding.weight",
-    has_bias: false,
+    has_bias: Some(false),
     class: Some("embeddings.class_embedding"),
-    distillation: None,
-    registers: None,
     positions: Some("embeddings.position_embedding.weight"),
-    resampled: None,
     norm: Some("pre_layrnorm"),
-    size: 224,
     patch: 32,
     processor: Processor::CLIP,
+    ..vit::PICTURES
 };
 
 /// CLIP's encoder of pictures.
 pub(super) const LIKE: VitLike = VitLike {
-    bases: &["vision_model.", ""],
-    sizes: BASE,
     eps: 1e-5,
     activation: "quick_gelu",
     names: OF_CLIP,
     reads: Reads::Pictures(PICTURES),
     last_norm: None,
+    ..vit::like(&["vision_model.", ""])
 };

@@ -4,12 +4,12 @@ use attnscope_spec::{Pooled, Resampling};
 
 use super::reading::processor::Processor;
 use super::reading::task_rules::TaskRules;
-use super::reading::vit_like::{Names, OF_VIT, Pictures, Reads, VitLike};
+use super::reading::vit_like::{Keys, MlpKey, Names, OF_MOST, OF_VIT, Pictures, Reads, VitLike};
 use super::{Family, vit};
 
 pub const FAMILY: Family = Family::seeing("dinov2", "Dinov2", || VitLike {
     reads: Reads::Pictures(PICTURES),
-    ..like(&["dinov2.", ""])
+    ..like(&["dinov2.", "", "backbone."])
 })
 .with_tasks(TASKS);
 
@@ -31,6 +31,15 @@ pub(super) const PICTURES: Pictures = Pictures {
 pub(super) const fn like(bases: &'static [&'static str]) -> VitLike {
     VitLike {
         eps: 1e-6,
+        keys: Keys {
+            aside: &[
+                "apply_layernorm",
+                "reshape_hidden_states",
+                "layerscale_value",
+            ],
+            d_mlp: MlpKey::RatioOrGated("mlp_ratio", "use_swiglu_ffn"),
+            ..OF_MOST
+        },
         names: Names {
             norms: ["norm1", "norm2"],
             up: "mlp.fc1",

@@ -12,6 +12,6 @@ pub const FAMILY: Family =
             resampled: Some(Resampling::Antialiased),
             ..dinov2::PICTURES
         }),
-        ..dinov2::like(&["dinov2_with_registers.", ""])
+        ..dinov2::like(&["dinov2_with_registers.", "", "backbone."])
     })
     .with_tasks(dinov2::TASKS);

@@ -1,12 +1,12 @@
 //! DINOv3: ViT whose patches turn by their place in the picture, with registers and learned factors of what branches add.
 
 use attnscope_checkpoint::{Checkpoint, Reader};
-use attnscope_compute::attention::{GridTurn, RopeSpec};
+use attnscope_compute::attention::{GridFrequencies, GridPlaces, GridTurn, RopeSpec};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{FeedForward, LinearSource, Mixer, ModelSpec};
 
 use super::reading::linear;
-use super::reading::vit_like::{self, Names, Pictures, Reads, Sizes, VitLike};
+use super::reading::vit_like::{self, Biases, Names, Pictures, Reads, Sizes, VitLike};
 use super::{Family, dinov2, vit};
 
 pub const FAMILY: Family = Family::own("dinov3_vit", "DINOv3ViT", read);
@@ -21,7 +21,9 @@ const NAMES: Names = Names {
     norms: ["norm1", "norm2"],
     up: "mlp.up_proj",
     down: "mlp.down_proj",
-    qkv_bias: None,
+    gate: None,
+    head_norms: None,
+    biases: Biases::All,
     factors: None,
 };
 
@@ -122,7 +124,9 @@ fn turn(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<RopeSpec> {
     Ok(RopeSpec {
         grid: Some(GridTurn {
             n_first: pictures.firsts.len(),
-            grid: [rows, columns],
+            grid: Some([rows, columns]),
+            places: GridPlaces::Centres,
+            frequencies: GridFrequencies::Shared,
         }),
         ..RopeSpec::plain(theta, d_head)
     })

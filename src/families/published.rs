@@ -35,8 +35,30 @@ const OF_SEARCH: &[(&str, &str)] = &[
     ("^vlm.", "model."),
 ];
 
+/// Keys of encoders of sound that are Whisper's.
+const KEYS_OF_HEARING: &[(&str, &str)] = &[
+    ("hidden_size", "d_model"),
+    ("num_hidden_layers", "encoder_layers"),
+    ("num_attention_heads", "encoder_attention_heads"),
+    ("intermediate_size", "encoder_ffn_dim"),
+];
+
+/// Tensors of encoders of sound that are Whisper's, without a decoder.
+const OF_HEARING: &[(&str, &str)] = &[
+    ("^conv1.", "encoder.conv1."),
+    ("^conv2.", "encoder.conv2."),
+    ("^embed_positions.", "encoder.embed_positions."),
+    ("^layers.", "encoder.layers."),
+    ("^layer_norm.", "encoder.layer_norm."),
+];
+
 /// Every model type with names of its own, sorted by type.
 const PUBLISHED: &[Published] = &[
+    Published {
+        model_type: "audioflamingo3_encoder",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
+    },
     Published {
         model_type: "bailing_hybrid",
         keys: &[
@@ -172,6 +194,11 @@ const PUBLISHED: &[Published] = &[
         ],
     },
     Published {
+        model_type: "moss_transcribe_diarize_audio",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
+    },
+    Published {
         model_type: "nemo_speechlm",
         keys: &[],
         tensors: &[
@@ -180,6 +207,14 @@ const PUBLISHED: &[Published] = &[
             ("^llm.model.", "model."),
             ("^llm.lm_head.", "lm_head."),
             (".mixer._fp32_params.", ".mixer."),
+        ],
+    },
+    Published {
+        model_type: "ovis2_vision",
+        keys: &[],
+        tensors: &[
+            ("^transformer.", ""),
+            ("embeddings.patch_embedding.", "embeddings.patch_embed."),
         ],
     },
     Published {
@@ -197,6 +232,16 @@ const PUBLISHED: &[Published] = &[
         model_type: "qianfan_ocr",
         keys: &[],
         tensors: &[("model.encoder.layers.", "model.layers.")],
+    },
+    Published {
+        model_type: "qianfan_ocr_vision",
+        keys: &[],
+        tensors: &[("^layers.", "encoder.layer.")],
+    },
+    Published {
+        model_type: "qwen2_audio_encoder",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
     },
     Published {
         model_type: "sarvam_moe",
@@ -248,6 +293,11 @@ const PUBLISHED: &[Published] = &[
             ("^ultrabert.", "model."),
             ("^cls.weight", "head.decoder.weight"),
         ],
+    },
+    Published {
+        model_type: "voxtral_encoder",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
     },
 ];
 

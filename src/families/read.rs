@@ -89,9 +89,13 @@ fn read_unwrapped(
 /// The decoder of a model whose encoder reads no text, if its family is known.
 fn writer_of(config: &Config) -> Option<Config> {
     config.part("encoder")?;
-    let decoder = config.part("decoder")?;
-    find(&mut Reader::new(&decoder)).ok()?;
-    Some(decoder)
+    known(config.part("decoder")?)
+}
+
+/// A part of a configuration, if its family is known.
+fn known(part: Config) -> Option<Config> {
+    find(&mut Reader::new(&part)).ok()?;
+    Some(part)
 }
 
 /// Reads how weights are to be run under the names that they have now.
@@ -120,14 +124,22 @@ fn read_spec(
     {
         checkpoint.tokenizer.set_model_type(kind);
     }
-    let tower = Tower::of(checkpoint, overrides.word("tower"));
+    let mut tower = Tower::of(checkpoint, overrides.word("tower"));
+    if let Some(tower) = &mut tower {
+        published::rename_keys(&mut tower.config);
+        aliases::complete(&mut tower.config)?;
+    }
     // A model of text and pictures keeps what describes its text apart.
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         _ if tower.is_some() => None,
         Ok(_) => None,
         Err(_) => {
             let config = &checkpoint.config;
-            config.text_part().or_else(|| writer_of(config))
+            let backbone = || known(config.part("backbone_config")?);
+            config
+                .text_part()
+                .or_else(|| writer_of(config))
+                .or_else(backbone)
         }
     };
     if let Some(text) = &mut text_part {

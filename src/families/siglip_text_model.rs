@@ -1,12 +1,10 @@
 //! SigLIP's tower of captions: every token sees every other one.
 
-use super::Family;
 use super::reading::task_rules::{Projection, TaskRules};
-use super::reading::vit_like::{BASE, OF_CLIP, Reads, Text, VitLike};
+use super::reading::vit_like::{OF_CLIP, Reads, Text, VitLike};
+use super::{Family, vit};
 
 pub const FAMILY: Family = Family::seeing("siglip_text_model", "SiglipTextModel", || VitLike {
-    bases: &["text_model.", ""],
-    sizes: BASE,
     eps: 1e-6,
     activation: "gelu_pytorch_tanh",
     names: OF_CLIP,
@@ -16,6 +14,7 @@ pub const FAMILY: Family = Family::seeing("siglip_text_model", "SiglipTextModel"
         is_causal: false,
     }),
     last_norm: Some("final_layer_norm"),
+    ..vit::like(&["text_model.", ""])
 })
 .with_tasks(TaskRules {
     projection: Some(Projection::Last { map: "head" }),

@@ -5,27 +5,36 @@ use attnscope_spec::Pooled;
 
 use super::reading::processor::Processor;
 use super::reading::task_rules::{Projection, TaskRules};
-use super::reading::vit_like::{BASE, OF_CLIP, Pictures, Reads, VitLike};
-use super::{Family, clip_vision_model};
+use super::reading::vit_like::{Keys, OF_CLIP, OF_MOST, Pictures, Reads, VitLike};
+use super::{Family, clip_vision_model, vit};
 
-pub const FAMILY: Family = Family::seeing("siglip_vision_model", "SiglipVisionModel", || VitLike {
-    bases: &["vision_model.", ""],
-    sizes: BASE,
+pub const FAMILY: Family = Family::seeing("siglip_vision_model", "SiglipVisionModel", || LIKE)
+    .with_tasks(TaskRules {
+        picture: Pooled::MeanFrom,
+        projection: Some(Projection::ByAttention { at: "head" }),
+        ..TaskRules::USUAL
+    });
+
+/// How SigLIP embeds pictures.
+pub(super) const PICTURES: Pictures = Pictures {
+    has_bias: Some(true),
+    class: None,
+    norm: None,
+    patch: 16,
+    processor: Processor::SIGLIP,
+    ..clip_vision_model::PICTURES
+};
+
+/// SigLIP's encoder of pictures.
+pub(super) const LIKE: VitLike = VitLike {
+    keys: Keys {
+        aside: &["vision_use_head"],
+        ..OF_MOST
+    },
     eps: 1e-6,
     activation: "gelu_pytorch_tanh",
     names: OF_CLIP,
-    reads: Reads::Pictures(Pictures {
-        has_bias: true,
-        class: None,
-        norm: None,
-        patch: 16,
-        processor: Processor::SIGLIP,
-        ..clip_vision_model::PICTURES
-    }),
+    reads: Reads::Pictures(PICTURES),
     last_norm: Some("post_layernorm"),
-})
-.with_tasks(TaskRules {
-    picture: Pooled::MeanFrom,
-    projection: Some(Projection::ByAttention { at: "head" }),
-    ..TaskRules::USUAL
-});
+    ..vit::like(&["vision_model.", ""])
+};

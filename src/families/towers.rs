@@ -1,7 +1,11 @@
-//! Two-tower models, one tower for pictures and one for captions: each is a complete model, and one is read at a time.
+//! Two-tower models, one tower for pictures and one for captions: each is a complete model, and one is read at a time. A model that
+//! writes of pictures has a tower that sees too, which is read where a person asks for it.
 
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
 use serde_json::Value;
+
+use super::aliases;
+use super::find::named;
 
 /// Two-tower model types, and the default types of their towers.
 const TWO: [(&str, &str, &str); 11] = [
@@ -39,7 +43,9 @@ impl Tower {
     pub fn of(checkpoint: &Checkpoint, asked: Option<&str>) -> Option<Self> {
         let outer = &checkpoint.config;
         let kind = outer.get("model_type").and_then(Value::as_str)?;
-        let (_, text, vision) = TWO.iter().find(|(two, ..)| *two == kind)?;
+        let Some((_, text, vision)) = TWO.iter().find(|(two, ..)| *two == kind) else {
+            return Self::that_sees(outer, kind, asked);
+        };
         let (sees, origin) = chosen(checkpoint, asked);
         let (part, name) = if sees {
             ("vision_config", vision)
@@ -64,6 +70,27 @@ impl Tower {
         })
     }
 
+    /// The tower of pictures of a model that writes, if a person asks for it and its type is known.
+    fn that_sees(outer: &Config, kind: &str, asked: Option<&str>) -> Option<Self> {
+        asked.filter(|asked| *asked == "vision")?;
+        let mut config = outer.part("vision_config")?;
+        // Older files call the tower as they call the whole model.
+        let own = config
+            .get("model_type")
+            .and_then(Value::as_str)
+            .unwrap_or("");
+        let names = [own.to_owned(), format!("{kind}_vision")];
+        let is_known = |name: &&String| *name != kind && is_family(name);
+        let name = names.iter().find(is_known)?.clone();
+        let by = Origin::Derived(format!("model_type {kind}"));
+        config.put("model_type", name, by);
+        Some(Self {
+            config,
+            origin: Origin::Set(attnscope_checkpoint::SetBy::CommandLine),
+            sees: true,
+        })
+    }
+
     /// Notes which tower is read, and how to read the other.
     pub fn note(&self, reader: &mut Reader<'_>) {
         let word = if self.sees { "vision" } else { "text" };
@@ -76,6 +103,12 @@ impl Tower {
             );
         }
     }
+}
+
+/// Whether a model type is known, under its own name or as an alias.
+fn is_family(model_type: &str) -> bool {
+    let name = aliases::family_of(model_type).unwrap_or(model_type);
+    named(name).is_some()
 }
 
 fn chosen(checkpoint: &Checkpoint, asked: Option<&str>) -> (bool, Origin) {

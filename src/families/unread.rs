@@ -47,7 +47,7 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 50] = [
+const OTHER_PARTS: [&str; 59] = [
     "lang_embeddings",
     "patch_merge_mlp.",
     "pooler",
@@ -98,6 +98,15 @@ const OTHER_PARTS: [&str; 50] = [
     "vit.embeddings.patch_embedding.",
     "vit.embeddings.position_embedding.",
     "img_temporal_embedding.",
+    "merger.",
+    "merger_list.",
+    "downsample.",
+    "connector.",
+    "head_linear.",
+    "head_norm.",
+    "neck.convs.",
+    "neck.fusion_stage.",
+    "neck.reassemble_stage.",
 ];
 
 const ADAPTERS: [&str; 10] = [

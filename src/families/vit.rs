@@ -1,8 +1,10 @@
 //! ViT: patches of a picture as tokens, a class token before them, norms before both branches.
 
+use attnscope_compute::ops::NormKind;
+
 use super::Family;
 use super::reading::processor::Processor;
-use super::reading::vit_like::{BASE, OF_VIT, Pictures, Reads, VitLike};
+use super::reading::vit_like::{BASE, Count, Kernel, OF_MOST, OF_VIT, Pictures, Reads, VitLike};
 
 pub const FAMILY: Family = Family::seeing("vit", "ViT", || VitLike {
     reads: Reads::Pictures(PICTURES),
@@ -12,12 +14,19 @@ pub const FAMILY: Family = Family::seeing("vit", "ViT", || VitLike {
 /// How ViT embeds pictures.
 pub(super) const PICTURES: Pictures = Pictures {
     kernel: "embeddings.patch_embeddings.projection.weight",
-    has_bias: true,
+    form: Kernel::Picture,
+    has_bias: Some(true),
+    patch_norm: None,
     class: Some("embeddings.cls_token"),
     distillation: None,
     registers: None,
     positions: Some("embeddings.position_embeddings"),
+    places: Count::Size,
     resampled: None,
+    turn: None,
+    are_registers_placed: false,
+    merged: None,
+    n_spare: 0,
     norm: None,
     size: 224,
     patch: 16,
@@ -29,8 +38,10 @@ pub(super) const fn like(bases: &'static [&'static str]) -> VitLike {
     VitLike {
         bases,
         sizes: BASE,
+        keys: OF_MOST,
         eps: 1e-12,
         activation: "gelu",
+        norm: NormKind::LayerNorm,
         names: OF_VIT,
         reads: Reads::Pictures(PICTURES),
         last_norm: Some("layernorm"),

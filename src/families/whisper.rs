@@ -51,10 +51,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     )?;
     let tensors = &checkpoint.tensors;
     let d_model = reader.size("d_model", "d_model")?;
-    let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let n_mels = reader.size("n_mels", "num_mel_bins")?;
     let n_source = reader.size("source positions", "max_source_positions")?;
-    let n_ctx = reader.size("n_ctx", "max_target_positions")?;
     let activation = activation(reader, "activation_function", "gelu")?;
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
     if reader.flag_quietly("scale_embedding")? {
@@ -63,29 +61,38 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         reader.remark(said.to_owned());
     }
     let base = prefix(tensors, &["model.", ""], "encoder.conv1.weight");
-    let words = TableSource {
-        tensor: format!("{base}decoder.embed_tokens.weight"),
-        n_rows: d_vocab,
-        width: d_model,
-    };
+    let words = format!("{base}decoder.embed_tokens.weight");
+    let hears_only = !tensors.contains(&words);
     let rule = sound_rule(
         checkpoint,
         reader,
         n_mels,
         [n_source, STRIDES.iter().product()],
     )?;
-    let positions = format!("stored: {n_source} of sound, {n_ctx} of text");
-    reader.note("positions", positions, Origin::Family);
     let (both, width) = ((tensors, base), (d_model, activation));
     let encoder = Side::read(reader, both, Stack::Encoder, width, n_source)?;
     let hearing = encoder.stack(encoder.hears(rule));
-    if !tensors.contains(&words.tensor) {
+    if hears_only {
+        // Of a decoder.
+        for key in ["vocab_size", "max_target_positions"] {
+            reader.value(key);
+        }
+        let positions = format!("stored: {n_source} of sound");
+        reader.note("positions", positions, Origin::Family);
+        let pools = reader.flag_or("pools_pairs", "pools_pairs", false)?;
+        if pools {
+            reader.remark(
+                "the rows are those of the last block: the mean of each two of them and the norm that follow are not read"
+                    .to_owned(),
+            );
+        }
         let of_encoder = encoder.attention(false);
         note_attention(reader, &of_encoder, Origin::Family);
         let origin = Origin::Derived("tensor names".to_owned());
         reader.note("half", "encoder alone", origin);
         let stack = StackSpec {
             stack: Stack::Only,
+            final_norm: hearing.final_norm.clone().filter(|_| !pools),
             ..hearing
         };
         return Ok(ModelSpec {
@@ -93,6 +100,15 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             ..ModelSpec::of_one_stack("whisper", stack, None)
         });
     }
+    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    let n_ctx = reader.size("n_ctx", "max_target_positions")?;
+    let positions = format!("stored: {n_source} of sound, {n_ctx} of text");
+    reader.note("positions", positions, Origin::Family);
+    let words = TableSource {
+        tensor: words,
+        n_rows: d_vocab,
+        width: d_model,
+    };
     let decoder = Side::read(reader, both, Stack::Decoder, width, n_ctx)?;
     note_attention(reader, &decoder.attention(true), Origin::Family);
     let generation = Generation::of(checkpoint);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use attnscope_compute::attention::{
-    AttentionSpec, IndexInput, KeyRank, PickedKeys, RopeTable, TopKeys, Visibility,
+    AttentionSpec, IndexInput, KeyRank, PickedKeys, RopeTable, Visibility,
 };
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::columns;
@@ -187,11 +187,20 @@ pub(super) fn with_picked<'v, O: Ops>(
     copy_idx: usize,
     s: &AttentionScratch<O>,
 ) -> Result<Cow<'v, Visibility>> {
-    let by_indexer = |top: &TopKeys| matches!(top.by, KeyRank::Indexer(_));
-    let top = match spec.top_keys.filter(by_indexer) {
+    let top = match spec.top_keys {
         Some(top) if visibility.picked().is_none() => top,
         _ => return Ok(Cow::Borrowed(visibility)),
     };
+    match top.by {
+        KeyRank::Scores => return Ok(Cow::Borrowed(visibility)),
+        KeyRank::Indexer(_) => {}
+        KeyRank::Window(window) => {
+            let picture = context.sequence.picture.as_deref();
+            let n_columns = picture.map_or(visibility.n_keys, |picture| picture.grid()[1]);
+            let picked = PickedKeys::of_windows(window, n_columns, (visibility, spec.n_heads));
+            return Ok(Cow::Owned(visibility.clone().with_picked(Some(picked))));
+        }
+    }
     let (ops, index) = (context.ops, &s.index);
     let [q, k] = [&index.q, &index.k].map(|buffer| ops.get(buffer));
     let weights = index.is_weighted.then(|| ops.get(&index.weights));

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
-use attnscope_prompt::{Cubic, Picture, taps};
-use attnscope_spec::{Model, PatchSpec, Resampling};
+use attnscope_prompt::{Picture, taps};
+use attnscope_spec::{Model, PatchLayout, PatchSpec, Resampling};
 
 use super::sequence::Sequence;
 use super::weights::WeightReader;
@@ -47,7 +47,14 @@ pub(super) fn patch_rows<O: Ops>(
         .collect();
     let mut values = Vec::with_capacity(patches.len() * spec.projection.n_in);
     for patch_idx in patches.iter().copied() {
+        let first = values.len();
         picture.patch(patch_idx, &mut values);
+        arrange(
+            spec,
+            picture.patch_size().iter().product(),
+            first,
+            &mut values,
+        );
     }
     let projected = if patches.is_empty() {
         Vec::new()
@@ -71,6 +78,33 @@ pub(super) fn patch_rows<O: Ops>(
     Ok(rows)
 }
 
+/// Repeats the channels of the last patch by frames, and puts its values in the order of its map. // values from `first` on: [channel, pixel]
+fn arrange(spec: &PatchSpec, n_pixels: usize, first: usize, values: &mut Vec<f32>) {
+    if spec.n_frames == 1 && spec.layout == PatchLayout::ChannelsFirst {
+        return;
+    }
+    let patch = values.split_off(first);
+    let n_channels = patch.len() / n_pixels.max(1);
+    let (frames, channels, pixels) = (0..spec.n_frames, 0..n_channels, 0..n_pixels);
+    let at = |channel: usize, pixel: usize| patch[channel * n_pixels + pixel];
+    match spec.layout {
+        PatchLayout::ChannelsFirst => {
+            let rows = patch.chunks(n_pixels.max(1));
+            values.extend(rows.flat_map(|channel| channel.repeat(spec.n_frames)));
+        }
+        PatchLayout::ChannelsLast => {
+            let of_pixel = |pixel: usize| channels.clone().map(move |channel| (channel, pixel));
+            let all = frames.flat_map(|_| pixels.clone().flat_map(of_pixel));
+            values.extend(all.map(|(channel, pixel)| at(channel, pixel)));
+        }
+        PatchLayout::FramesInside => {
+            let of_pixel = |pixel: usize| channels.clone().map(move |channel| (channel, pixel));
+            let all = pixels.flat_map(|pixel| frames.clone().flat_map(move |_| of_pixel(pixel)));
+            values.extend(all.map(|(channel, pixel)| at(channel, pixel)));
+        }
+    }
+}
+
 /// Returns position embeddings at some places of an image; zeros for learned tokens without a position. // [place, d_model]
 pub(super) fn patch_positions(
     model: &Model,
@@ -86,7 +120,9 @@ pub(super) fn patch_positions(
     let table = tensors.expect(&stored.tensor, &stored.shape)?.widen()?;
     let (first, grid) = table.split_at(stored.n_first * width);
     let wanted = picture.grid();
-    let grid = if wanted == stored.grid {
+    // Bins of an equal grid may still be others, by rounding.
+    let is_equal = wanted == stored.grid && stored.resampled != Some(Resampling::Bins);
+    let grid = if is_equal {
         Cow::Borrowed(grid)
     } else {
         let Some(resampling) = stored.resampled else {
@@ -134,12 +170,8 @@ fn resampled(
     [to_rows, to_columns]: [usize; 2],
     resampling: Resampling,
 ) -> Vec<f32> {
-    let cubic = match resampling {
-        Resampling::Nearest => Cubic::Clamped,
-        Resampling::Antialiased => Cubic::Antialiased,
-    };
     let mut wide = vec![0.0f32; n_rows * to_columns * width]; // [row, to_column, width]
-    for (to_column, weights) in taps(n_columns, to_columns, cubic).iter().enumerate() {
+    for (to_column, weights) in taps(n_columns, to_columns, resampling).iter().enumerate() {
         for row in 0..n_rows {
             let to = &mut wide[(row * to_columns + to_column) * width..][..width];
             for (column, weight) in weights {
@@ -152,7 +184,7 @@ fn resampled(
     }
     let mut tall = vec![0.0f32; to_rows * to_columns * width];
     let line = to_columns * width;
-    for (to_row, weights) in taps(n_rows, to_rows, cubic).iter().enumerate() {
+    for (to_row, weights) in taps(n_rows, to_rows, resampling).iter().enumerate() {
         let to = &mut tall[to_row * line..][..line];
         for (row, weight) in weights {
             let from = &wide[row * line..][..line];

@@ -45,7 +45,7 @@ pub(super) fn project<O: Ops>(
         emit(ops, hooks, Hook::V, &s.v)?;
     }
     if let Some(rope) = &attention.rope {
-        let table = RopeTable::new(rope, &context.positions());
+        let table = RopeTable::new(&context.sequence.turning(rope), &context.positions());
         ops.rope(&mut s.q, &table, attention.d_head)?;
         if has_keys {
             ops.rope(&mut s.k, &table, attention.d_head)?;

@@ -1,9 +1,10 @@
 //! Input tokens of a model.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use attnscope_compute::attention::{AttentionSpec, Globals, Visibility};
+use attnscope_compute::attention::{AttentionSpec, Globals, GridTurn, RopeSpec, Visibility};
 use attnscope_prompt::{Picture, Sound};
 
 /// One sequence of input tokens.
@@ -36,6 +37,20 @@ impl Sequence {
         match spec.globals {
             Some(globals) => visibility.with_global(self.global(globals)),
             None => visibility,
+        }
+    }
+
+    /// Returns the rotary embedding, by the grid of the picture if it is that of a picture.
+    pub(super) fn turning<'a>(&self, rope: &'a RopeSpec) -> Cow<'a, RopeSpec> {
+        match (rope.grid, self.picture.as_deref()) {
+            (Some(turn), Some(picture)) if turn.grid.is_none() => Cow::Owned(RopeSpec {
+                grid: Some(GridTurn {
+                    grid: Some(picture.grid()),
+                    ..turn
+                }),
+                ..rope.clone()
+            }),
+            _ => Cow::Borrowed(rope),
         }
     }
 

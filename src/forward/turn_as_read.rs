@@ -19,7 +19,7 @@ pub(super) fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut
     } else {
         &segment.sequence.positions
     };
-    let mut rope = rope.clone();
+    let mut rope = segment.sequence.turning(rope).into_owned();
     let is_permuted = turned == RotationOverride::PermutedTwice;
     rope.interleaved ^= is_permuted;
     let table = RopeTable::new(&rope, by);

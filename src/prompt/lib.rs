@@ -28,7 +28,8 @@ pub use languages::code_of as language_code;
 pub use limits::Limits;
 pub use lost::TokenizerLoss;
 pub use picture::{
-    Cubic, Filter, Firsts, Picture, PicturePreprocessing, PictureSource, Size, is_picture, taps,
+    Filter, Firsts, Picture, PicturePreprocessing, PictureSource, Resampling, Size, is_picture,
+    taps,
 };
 pub use positions::PositionRule;
 pub use prepare::prepare;

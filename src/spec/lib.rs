@@ -48,7 +48,7 @@ pub use labels::{LabelKind, Labels, Pooled};
 pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
-pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
+pub use patches::{GridPositions, LearnedTokens, PatchLayout, PatchSpec, Resampling};
 pub use place::{Grid, Place, Places, Stack};
 pub use projected::{DistanceRows, LatentSpec, QueryBiases, RelativeSource};
 pub use projection::{GateFunction, ProjectionSpec};

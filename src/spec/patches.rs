@@ -1,6 +1,7 @@
 //! How a picture becomes token rows, as data.
 
 use attnscope_prompt::PicturePreprocessing;
+pub use attnscope_prompt::Resampling;
 
 use super::source::LinearSource;
 
@@ -9,12 +10,27 @@ use super::source::LinearSource;
 pub struct PatchSpec {
     /// How the picture is preprocessed before it is cut into patches.
     pub preprocessing: PicturePreprocessing,
-    /// Map from a patch's values (channels, rows, columns) to a row.
+    /// Map from a patch's values to a row.
     pub projection: LinearSource,
+    /// The order of a patch's values.
+    pub layout: PatchLayout,
+    /// How often every channel is repeated: a model of videos sees a picture as this many equal frames.
+    pub n_frames: usize,
     /// Learned tokens before the patches, in order.
     pub firsts: Vec<LearnedTokens>,
     /// `None` if the model tells places otherwise.
     pub positions: Option<GridPositions>,
+}
+
+/// The order of a patch's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchLayout {
+    /// Channels, frames, rows, columns.
+    ChannelsFirst,
+    /// Frames, rows, columns, channels.
+    ChannelsLast,
+    /// Rows, columns, frames, channels.
+    FramesInside,
 }
 
 /// Learned rows that do not belong to a patch.
@@ -38,15 +54,6 @@ pub struct GridPositions {
     pub grid: [usize; 2],
     /// How positions are resampled for a picture with another grid; `None` if another grid is not supported.
     pub resampled: Option<Resampling>,
-}
-
-/// How stored positions are resampled to another grid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resampling {
-    /// Bicubic over the four nearest, a = −0.75, at any scale.
-    Nearest,
-    /// Bicubic with a support that grows with the scale (antialiased), a = −0.5.
-    Antialiased,
 }
 
 impl PatchSpec {

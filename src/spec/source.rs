@@ -59,8 +59,8 @@ pub struct LinearSource {
     /// Applies the square matrix transposed. Set by what-ifs only.
     pub is_transposed: bool,
     pub scale: MapScale,
-    /// Stored input axes (channels, rows, columns), if the input is a patch.
-    pub patch: Option<[usize; 3]>,
+    /// Stored input axes (channels, frames if the model sees videos, rows, columns), if the input is a patch.
+    pub patch: Option<Vec<usize>>,
     /// Stored axes of heads in place of one, if there are two.
     pub head_axes: Option<HeadAxes>,
     /// Stored as the kernel of a convolution of width 1 in this many groups: each group of outputs reads its own inputs alone.
@@ -196,10 +196,11 @@ impl LinearSource {
     }
 
     /// The map of a patch's values, stored as the kernel of a convolution.
-    pub fn of_patch(weight: String, bias: Option<String>, patch: [usize; 3], n_out: usize) -> Self {
+    pub fn of_patch(weight: String, bias: Option<String>, patch: Vec<usize>, n_out: usize) -> Self {
+        let n_in = patch.iter().product();
         Self {
             patch: Some(patch),
-            ..Self::whole(weight, bias, patch.iter().product(), n_out)
+            ..Self::whole(weight, bias, n_in, n_out)
         }
     }
 
@@ -248,7 +249,7 @@ impl LinearSource {
 
     /// The shape of the stored weight.
     pub fn stored_shape(&self) -> Vec<usize> {
-        if let Some(patch) = self.patch {
+        if let Some(patch) = &self.patch {
             return [&[self.n_stored_out], patch.as_slice()].concat();
         }
         if let Some(n) = self.groups {

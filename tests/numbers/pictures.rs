@@ -180,6 +180,25 @@ fn a_model_of_two_towers_opens_the_one_that_the_prompt_is_for() {
 }
 
 #[test]
+fn the_tower_that_sees_of_a_model_that_writes_is_read_where_it_is_asked_for() {
+    let path = root().join("fixtures/oracle/qwen2_vl/model");
+    let open = |set: &[(&str, &str)]| {
+        let set = set
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let opening = Opening {
+            set: set.collect(),
+            ..Opening::from(Some(path.clone()))
+        };
+        attnscope_families::read(opening.open().expect("opens")).expect("is understood")
+    };
+    assert_eq!(open(&[]).spec.family, "qwen2");
+    let tower = open(&[("tower", "vision")]);
+    assert_eq!(tower.spec.family, "qwen2_vl_vision");
+    assert!(tower.spec.stacks[0].embed.patches.is_some());
+}
+
+#[test]
 fn another_order_of_patches_is_another_picture() {
     let case = root().join("fixtures/oracle/vit");
     let model = model_of(&case).expect("opens");

@@ -61,7 +61,9 @@ pub use picked_keys::{IndexInput, PickedKeys};
 pub use pooled::{POOLED_CELLS, Pooled};
 pub use relative_tables::RelativeTables;
 pub use repeats::Repeats;
-pub use rope::{GridTurn, RopeDirection, RopeScaling, RopeSpec, RopeTable};
+pub use rope::{
+    GridFrequencies, GridPlaces, GridTurn, RopeDirection, RopeScaling, RopeSpec, RopeTable,
+};
 pub use row::{HeadMath, finish_row, row_scale, summarise_pattern};
 pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};
@@ -73,5 +75,5 @@ pub use stream::stream_heads;
 pub use summary::{HeadSummary, RowSummary};
 pub use support::Support;
 pub use tally::Tally;
-pub use top_keys::{KeyBlocks, KeyRank, TopKeys};
+pub use top_keys::{GridWindow, KeyBlocks, KeyRank, TopKeys};
 pub use window::{Streaming, Window};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::mask::Visibility;
-use super::top_keys::{KeyBlocks, KeyRank, TopKeys, keep_largest};
+use super::top_keys::{GridWindow, KeyBlocks, KeyRank, TopKeys, keep_largest};
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
 use crate::pace::Pace;
 
@@ -95,6 +95,34 @@ impl PickedKeys {
             stride,
             bits,
         })
+    }
+
+    /// Lets each query of a picture's patches keep the keys of its own window; there are `n_columns` columns of patches.
+    pub fn of_windows(
+        window: GridWindow,
+        n_columns: usize,
+        (visibility, n_heads): (&Visibility, usize),
+    ) -> Self {
+        let (first_query, n_queries) = (visibility.first_query(), visibility.n_queries_to_run());
+        let stride = visibility.n_keys.div_ceil(BITS).max(1);
+        let places = (0..visibility.n_keys).map(|idx| window.of(idx, n_columns));
+        let places: Vec<[usize; 2]> = places.collect();
+        let mut bits = vec![0u64; n_queries * stride];
+        for (nth, row) in bits.chunks_mut(stride).enumerate() {
+            let own = window.of(first_query + nth, n_columns);
+            let inside = places
+                .iter()
+                .enumerate()
+                .filter(|(_, place)| **place == own);
+            inside.for_each(|(key_idx, _)| row[key_idx / BITS] |= 1 << (key_idx % BITS));
+        }
+        Self {
+            first_query,
+            n_queries,
+            heads_per_group: n_heads.max(1),
+            stride,
+            bits,
+        }
     }
 
     /// Whether a query of a head keeps a key.
@@ -196,6 +224,24 @@ mod tests {
         };
         let head = |head_idx: usize| (0..n).map(|query_idx| row(head_idx, query_idx)).collect();
         (0..n_heads).map(head).collect()
+    }
+
+    #[test]
+    fn windows_of_a_picture_are_cut_from_its_first_patch_and_smaller_at_its_ends() {
+        let visibility = Visibility::of_self(Mask::with_width(false, None), 12, None);
+        let window = GridWindow {
+            rows: 2,
+            columns: 2,
+        };
+        // 4 rows of 3 columns.
+        let picks = PickedKeys::of_windows(window, 3, (&visibility, 2));
+        let row = |query_idx: usize| -> Vec<usize> {
+            (0..12)
+                .filter(|key| picks.has(1, query_idx, *key))
+                .collect()
+        };
+        assert_eq!([row(4), row(2)], [vec![0, 1, 3, 4], vec![2, 5]]);
+        assert_eq!(row(11), [8, 11]);
     }
 
     #[test]

@@ -135,26 +135,52 @@ pub struct RopeSpec {
     pub grid: Option<GridTurn>,
 }
 
-/// Turning by the places of a picture's patches: by the centre of a patch, in a picture whose sides run from −1 to 1, in turns.
+/// Turning by the places of a picture's patches: half of the pairs turn by rows, the others by columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GridTurn {
     /// Number of positions before the grid, which do not turn.
     pub n_first: usize,
-    /// Rows and columns.
-    pub grid: [usize; 2],
+    /// Rows and columns; `None` for those of the picture that is read.
+    pub grid: Option<[usize; 2]>,
+    pub places: GridPlaces,
+    pub frequencies: GridFrequencies,
+}
+
+/// What a row or a column is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GridPlaces {
+    /// The centre of a patch, in a picture whose sides run from −1 to 1, in turns.
+    Centres,
+    /// Its number, from this one on.
+    From(usize),
+}
+
+/// Which frequencies rows and columns turn by, and which pairs they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GridFrequencies {
+    /// Every second one, the same for both: pairs of rows come first.
+    Shared,
+    /// Every second one from the first on for rows, from the second on for columns: pairs of rows come first.
+    Alternating,
+    /// Every second one, the same for both: the pair of a column and that of a row follow each other.
+    ColumnThenRow,
 }
 
 impl GridTurn {
     /// Row and column of a position, in radians; `None` before the grid.
     fn of(self, position: usize) -> Option<[f32; 2]> {
         let patch = position.checked_sub(self.n_first)?;
-        let [n_rows, n_columns] = self.grid.map(|n| n.max(1));
-        let centre = |at: usize, n: usize| 2.0 * ((at as f32 + 0.5) / n as f32) - 1.0;
-        let both = [
-            centre(patch / n_columns, n_rows),
-            centre(patch % n_columns, n_columns),
-        ];
-        Some(both.map(|at| std::f32::consts::TAU * at))
+        let [n_rows, n_columns] = self.grid.unwrap_or([1; 2]).map(|n| n.max(1));
+        let place = |at: usize, n: usize| match self.places {
+            GridPlaces::Centres => {
+                std::f32::consts::TAU * (2.0 * ((at as f32 + 0.5) / n as f32) - 1.0)
+            }
+            GridPlaces::From(first) => (at + first) as f32,
+        };
+        Some([
+            place(patch / n_columns, n_rows),
+            place(patch % n_columns, n_columns),
+        ])
     }
 }
 
@@ -267,16 +293,24 @@ impl RopeSpec {
     }
 }
 
-/// The angles of a place in a grid: every second frequency for its row, then again for its column.
+/// The angles of a place in a grid, by pair.
 fn grid_angles(grid: GridTurn, frequencies: &[f64], position: usize) -> Vec<f32> {
-    let Some(both) = grid.of(position) else {
+    let Some([row, column]) = grid.of(position) else {
         return vec![0.0; frequencies.len()];
     };
-    let of_each = both.into_iter().flat_map(|at| {
-        let of_side = frequencies.iter().step_by(2);
-        of_side.map(move |frequency| at * *frequency as f32)
-    });
-    of_each.take(frequencies.len()).collect()
+    let side = |at: f32, first: usize| {
+        let own = frequencies.iter().skip(first).step_by(2);
+        own.map(move |frequency| at * *frequency as f32)
+    };
+    let n = frequencies.len();
+    match grid.frequencies {
+        GridFrequencies::Shared => side(row, 0).chain(side(column, 0)).take(n).collect(),
+        GridFrequencies::Alternating => side(row, 0).chain(side(column, 1)).take(n).collect(),
+        GridFrequencies::ColumnThenRow => {
+            let pairs = side(column, 0).zip(side(row, 0));
+            pairs.flat_map(|(x, y)| [x, y]).take(n).collect()
+        }
+    }
 }
 
 /// Cosines and sines for every position of a sequence.

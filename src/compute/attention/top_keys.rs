@@ -17,6 +17,24 @@ pub enum KeyRank {
     Scores,
     /// The scores of an indexer, which a model learns beside its attention. They rank whole blocks of keys.
     Indexer(KeyBlocks),
+    /// Their places: those in the query's own window of a picture's patches are kept, however many these are.
+    Window(GridWindow),
+}
+
+/// Windows of a picture's patches, cut from the first row and column on; those at the other ends may be smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GridWindow {
+    pub rows: usize,
+    pub columns: usize,
+}
+
+impl GridWindow {
+    /// Row and column of the window of a patch, in a picture of this many columns of patches.
+    pub fn of(self, patch_idx: usize, n_columns: usize) -> [usize; 2] {
+        let n_columns = n_columns.max(1);
+        let (row, column) = (patch_idx / n_columns, patch_idx % n_columns);
+        [row / self.rows.max(1), column / self.columns.max(1)]
+    }
 }
 
 /// Blocks of consecutive keys that are kept or hidden as a whole.
@@ -42,6 +60,13 @@ impl fmt::Display for TopKeys {
         match self.by {
             KeyRank::Scores => Ok(()),
             KeyRank::Indexer(KeyBlocks { size: 1, .. }) => f.write_str(" by indexer"),
+            KeyRank::Window(window) => {
+                write!(
+                    f,
+                    " in windows of {} × {} patches",
+                    window.rows, window.columns
+                )
+            }
             KeyRank::Indexer(blocks) => write!(f, " by indexer, in blocks of {}", blocks.size),
         }
     }

@@ -33,6 +33,7 @@ pub(super) mod torch_lstm;
 pub(super) mod two_names;
 pub(super) mod typed_rotation;
 pub(super) mod vit_like;
+mod vit_pictures;
 pub(super) mod wave_like;
 pub(super) mod windows;
 

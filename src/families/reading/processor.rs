@@ -54,13 +54,44 @@ impl Processor {
         crop: None,
         ..Self::CLIP
     };
+    pub const DPT: Self = Self {
+        size: Size::Exactly([384; 2]),
+        crop: None,
+        filter: Filter::Bicubic,
+        ..Self::VIT
+    };
+    pub const PIXTRAL: Self = Self {
+        size: Size::Within {
+            of: 16,
+            longest: 1024,
+        },
+        crop: None,
+        ..Self::CLIP
+    };
+    pub const QWEN: Self = Self::CLIP.in_multiples();
     pub const OWL: Self = Self {
         size: Size::Exactly([768; 2]),
         ..Self::BLIP
     };
 }
 
-/// Reads how pictures are preprocessed; `plain` holds the model's own values, and `model_size` the size that it states.
+impl Processor {
+    /// The class, if it resizes pictures to multiples of merged patches, as Qwen2-VL's does.
+    pub const fn in_multiples(self) -> Self {
+        Self {
+            size: Size::Multiple {
+                of: 28,
+                least: 56 * 56,
+                most: 28 * 28 * 1280,
+            },
+            crop: None,
+            filter: Filter::Bicubic,
+            ..self
+        }
+    }
+}
+
+/// Reads how pictures are preprocessed; `plain` holds the model's own values, and `model_size` the size that it needs.
 ///
 /// # Errors
 /// When a value is impossible, or a step is not known.
@@ -69,7 +100,7 @@ pub(super) fn preprocessing(
     reader: &mut Reader<'_>,
     class: Processor,
     plain: PicturePreprocessing,
-    model_size: [usize; 2],
+    model_size: Size,
 ) -> Result<PicturePreprocessing> {
     let of_newer = || match checkpoint.sibling_config(NEWER.0)?.remove(NEWER.1) {
         Some(Value::Object(values)) => Some((NEWER.0, values)),
@@ -78,7 +109,7 @@ pub(super) fn preprocessing(
     let stored = checkpoint.sibling_config(FILE).map(|values| (FILE, values));
     let Some((name, values)) = stored.or_else(of_newer) else {
         let preprocessing = PicturePreprocessing {
-            resize: Some((Size::Exactly(model_size), class.filter)),
+            resize: Some((model_size, class.filter)),
             mean: class.mean,
             std: class.std,
             ..plain
@@ -91,7 +122,7 @@ pub(super) fn preprocessing(
         path: checkpoint.config.path().with_file_name(name),
         values,
     };
-    let preprocessing = stated.preprocessing(stated.class().unwrap_or(class), plain)?;
+    let preprocessing = stated.preprocessing(stated.class_or(class), plain)?;
     reader.note(
         "picture",
         steps(&preprocessing),
@@ -107,6 +138,14 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
         steps.push(match size {
             Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
             Size::Shortest(side) => format!("shorter side {side}, {}", filter.word()),
+            Size::Within { of, longest } => format!(
+                "multiples of {of}, sides up to {longest}, {}",
+                filter.word()
+            ),
+            Size::Multiple { of, least, most } => format!(
+                "multiples of {of}, {least} to {most} pixels, {}",
+                filter.word()
+            ),
         });
     }
     if let Some([rows, columns]) = preprocessing.crop {
@@ -137,13 +176,16 @@ impl Stated {
 
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     fn class(&self) -> Option<Processor> {
-        const KNOWN: [(&str, Processor); 8] = [
+        const KNOWN: [(&str, Processor); 11] = [
             ("CLIP", Processor::CLIP),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
             ("Blip", Processor::BLIP),
+            ("DPT", Processor::DPT),
             ("DeiT", Processor::DEIT),
             ("OwlViT", Processor::OWL),
+            ("Pixtral", Processor::PIXTRAL),
+            ("Qwen2VL", Processor::QWEN),
             ("Siglip", Processor::SIGLIP),
             ("ViT", Processor::VIT),
         ];
@@ -151,6 +193,14 @@ impl Stated {
         let name = keys.into_iter().find_map(|key| self.get(key)?.as_str())?;
         let known = KNOWN.iter().find(|(known, _)| name.starts_with(known));
         known.map(|(_, class)| *class)
+    }
+
+    /// The class that the file names, or that of the family; a class that is not known crops nothing unless the file says so.
+    fn class_or(&self, family: Processor) -> Processor {
+        let named = ["image_processor_type", "feature_extractor_type"];
+        let is_named = named.iter().any(|key| self.get(key).is_some());
+        let crop = family.crop.filter(|_| !is_named);
+        self.class().unwrap_or(Processor { crop, ..family })
     }
 
     fn wrong(&self, key: &str, expected: &str) -> Error {
@@ -176,21 +226,30 @@ impl Stated {
         class: Processor,
         plain: PicturePreprocessing,
     ) -> Result<PicturePreprocessing> {
+        // Pixtral's class pads to the largest picture of a batch.
+        let pads_batches = matches!(class.size, Size::Within { .. });
         for key in [
-            "do_pad",
+            if pads_batches { "" } else { "do_pad" },
+            "keep_aspect_ratio",
             "do_convert_grayscale",
             "do_flip_channel_order",
             "do_reduce_labels",
+            "do_image_splitting",
+            "crop_to_patches",
         ] {
             if self.flag(key, false)? {
                 return Err(self.wrong(key, "false: this step is not read"));
             }
         }
-        if self.get("crop_pct").is_some() {
-            return Err(self.wrong("crop_pct", "none: this step is not read"));
+        for key in ["crop_pct", "max_num_patches"] {
+            if self.get(key).is_some() {
+                return Err(self.wrong(key, "none: this step is not read"));
+            }
         }
         let resize = if self.flag("do_resize", true)? {
-            Some((self.size(class)?, self.filter(class)?))
+            let size = self.size(class)?;
+            self.check_multiple(size)?;
+            Some((size, self.filter(class)?))
         } else {
             None
         };
@@ -228,6 +287,17 @@ impl Stated {
         })
     }
 
+    /// Refuses sides that would be rounded to multiples of a number.
+    fn check_multiple(&self, size: Size) -> Result<()> {
+        const KEY: &str = "ensure_multiple_of";
+        let of = self.get(KEY).and_then(Value::as_u64).unwrap_or(1).max(1) as usize;
+        match size {
+            Size::Exactly(sides) if sides.iter().all(|side| side.is_multiple_of(of)) => Ok(()),
+            _ if of == 1 => Ok(()),
+            _ => Err(self.wrong(KEY, "a divisor of both sides")),
+        }
+    }
+
     fn filter(&self, class: Processor) -> Result<Filter> {
         match self.get("resample") {
             None => Ok(class.filter),
@@ -238,7 +308,60 @@ impl Stated {
         }
     }
 
+    /// Multiples of merged patches, within the limits of pixels that are stated by themselves or as two edges.
+    fn multiple(&self, least: usize, most: usize) -> Result<Size> {
+        let kind = ["image_processor_type", "feature_extractor_type"];
+        let named = kind.into_iter().find(|key| self.get(key).is_some());
+        if let Some(key) = named.filter(|_| self.class().is_none()) {
+            let problem = "Qwen2VLImageProcessor: how another class chooses sizes is not known";
+            return Err(self.wrong(key, problem));
+        }
+        let number = |key: &str, inside: Option<&str>, default: usize| {
+            let edge = inside.and_then(|edge| self.get("size")?.get(edge));
+            match self.get(key).or(edge.filter(|edge| !edge.is_null())) {
+                None => Ok(default),
+                Some(value) => {
+                    let number = value.as_u64().filter(|n| (1..=1 << 40).contains(n));
+                    let number = number.and_then(|n| usize::try_from(n).ok());
+                    number.ok_or_else(|| self.wrong(key, "a whole number above 0"))
+                }
+            }
+        };
+        Ok(Size::Multiple {
+            of: number("patch_size", None, 14)?.saturating_mul(number("merge_size", None, 2)?),
+            least: number("min_pixels", Some("shortest_edge"), least)?,
+            most: number("max_pixels", Some("longest_edge"), most)?,
+        })
+    }
+
+    /// Multiples of a patch, within a longest side.
+    fn within(&self, of: usize, longest: usize) -> Result<Size> {
+        let number = |value: &Value| value.as_u64().filter(|n| (1..=1 << 15).contains(n));
+        let stated = |key: &str, inside: &str, default: usize| match self.get(key) {
+            None => Ok(default),
+            Some(value) => {
+                // A height that is the width as well limits both sides.
+                let side = value
+                    .get("height")
+                    .filter(|side| value.get("width") == Some(side));
+                let found = number(value.get(inside).or(side).unwrap_or(value));
+                let wrong = || self.wrong(key, &format!("{inside}, up to 32768"));
+                found.map(|n| n as usize).ok_or_else(wrong)
+            }
+        };
+        Ok(Size::Within {
+            of: stated("patch_size", "height", of)?,
+            longest: stated("size", "longest_edge", longest)?,
+        })
+    }
+
     fn size(&self, class: Processor) -> Result<Size> {
+        if let Size::Multiple { least, most, .. } = class.size {
+            return self.multiple(least, most);
+        }
+        if let Size::Within { of, longest } = class.size {
+            return self.within(of, longest);
+        }
         let wrong = || self.wrong("size", "height and width, or shortest_edge, up to 32768");
         let Some(size) = self.get("size") else {
             return Ok(class.size);
@@ -251,7 +374,9 @@ impl Stated {
             // Older files give one number, which some classes apply to the shorter side.
             return Ok(match class.size {
                 Size::Exactly(_) => Size::Exactly([one; 2]),
-                Size::Shortest(_) => Size::Shortest(one),
+                Size::Shortest(_) | Size::Multiple { .. } | Size::Within { .. } => {
+                    Size::Shortest(one)
+                }
             });
         }
         let has = |key: &str| size.get(key).is_some_and(|value| !value.is_null());
@@ -341,6 +466,28 @@ mod tests {
     }
 
     #[test]
+    fn multiples_of_merged_patches_come_with_limits_of_pixels_in_either_form() {
+        let read = |text: &str| {
+            let read = preprocessing(text)?;
+            Ok::<_, Error>(read.resize.map(|(size, _)| size))
+        };
+        let expected = Some(Size::Multiple {
+            of: 32,
+            least: 1024,
+            most: 65_536,
+        });
+        for sizes in [
+            r#""min_pixels": 1024, "max_pixels": 65536"#,
+            r#""size": {"shortest_edge": 1024, "longest_edge": 65536}"#,
+        ] {
+            let text = format!(
+                r#"{{"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16, {sizes}}}"#
+            );
+            assert_eq!(read(&text).expect("is read"), expected);
+        }
+    }
+
+    #[test]
     fn an_impossible_preprocessor_value_is_refused_and_its_key_named() {
         for (text, key) in [
             (r#"{"size": 0}"#, "size"),
@@ -352,6 +499,9 @@ mod tests {
             (r#"{"image_mean": [1, 2]}"#, "image_mean"),
             (r#"{"do_pad": true}"#, "do_pad"),
             (r#"{"crop_pct": 0.9}"#, "crop_pct"),
+            (r#"{"max_num_patches": 256}"#, "max_num_patches"),
+            (r#"{"ensure_multiple_of": 100}"#, "ensure_multiple_of"),
+            (r#"{"keep_aspect_ratio": true}"#, "keep_aspect_ratio"),
         ] {
             let said = preprocessing(text).expect_err(text).to_string();
             assert!(said.contains(key) && said.contains("expected"), "{said}");

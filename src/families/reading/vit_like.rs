@@ -1,18 +1,20 @@
-//! Encoders of pictures and of their captions: pre-norm blocks, a convolution that turns patches into rows, a grid of learned
-//! positions.
+//! Encoders of pictures and of their captions: pre-norm blocks over patches or words. How patches become rows is in `vit_pictures`.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::ops::Activation;
-use attnscope_prompt::Firsts;
+use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
-    BlockSpec, EmbedSpec, FeedForward, GridPositions, LearnedTokens, LinearSource, MlpSpec,
-    ModelSpec, PatchSpec, PositionTable, ProjectionSpec, Resampling, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, NormSource, PositionTable,
+    ProjectionSpec, StackSpec, TableSource,
 };
 
-use super::processor::{Processor, preprocessing};
-use super::{activation, even_heads, layer_norm, linear, note_attention, stacked};
+pub use super::vit_pictures::{Count, Kernel, Pictures, Turn};
+use super::vit_pictures::{Place, of_pictures};
+use super::{
+    activation, check_groups, even_heads, layer_norm, linear, must_be_off, note_attention,
+    rms_norm, stacked,
+};
 
 /// How a family of this kind differs from the others.
 #[derive(Debug, Clone, Copy)]
@@ -20,8 +22,11 @@ pub struct VitLike {
     /// Possible prefixes; the first one under which the embeddings exist is used.
     pub bases: &'static [&'static str],
     pub sizes: Sizes,
+    pub keys: Keys,
     pub eps: f64,
     pub activation: &'static str,
+    /// The kind of all norms.
+    pub norm: NormKind,
     pub names: Names,
     pub reads: Reads,
     /// The norm after the last block, if it is part of the last hidden states; `None` if it is not.
@@ -45,6 +50,52 @@ pub const BASE: Sizes = Sizes {
     n_heads: 12,
 };
 
+/// Keys of the configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys {
+    pub d_model: &'static str,
+    pub n_layers: &'static str,
+    pub n_heads: &'static str,
+    /// The number of heads of keys and values, and its default; `None` if there are as many as heads.
+    pub n_kv_heads: Option<(&'static str, usize)>,
+    pub d_mlp: MlpKey,
+    pub n_channels: &'static str,
+    pub activation: &'static str,
+    /// The epsilon of norms; `None` if no key states it.
+    pub eps: Option<&'static str>,
+    /// Keys of what follows the last hidden states, of training, or of what stored tensors say as well.
+    pub aside: &'static [&'static str],
+    /// Switches of parts that the family does not have.
+    pub off: &'static [&'static str],
+    /// Keys with the one word that is read.
+    pub words: &'static [(&'static str, &'static str)],
+}
+
+/// What states the width of feed-forward layers.
+#[derive(Debug, Clone, Copy)]
+pub enum MlpKey {
+    Width(&'static str),
+    /// A multiple of d_model.
+    Ratio(&'static str),
+    /// A multiple of d_model, and a switch of gates that share a matrix, whose layers are narrower.
+    RatioOrGated(&'static str, &'static str),
+}
+
+/// Keys of most families.
+pub const OF_MOST: Keys = Keys {
+    d_model: "hidden_size",
+    n_layers: "num_hidden_layers",
+    n_heads: "num_attention_heads",
+    n_kv_heads: None,
+    d_mlp: MlpKey::Width("intermediate_size"),
+    n_channels: "num_channels",
+    activation: "hidden_act",
+    eps: Some("layer_norm_eps"),
+    aside: &[],
+    off: &[],
+    words: &[],
+};
+
 /// Names of a block's tensors.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
@@ -59,10 +110,22 @@ pub struct Names {
     pub norms: [&'static str; 2],
     pub up: &'static str,
     pub down: &'static str,
-    /// A switch; if it is off, queries, keys and values have no biases.
-    pub qkv_bias: Option<&'static str>,
+    pub gate: Option<&'static str>,
+    /// Norms of queries and keys, if they are stored: of each head, or of all together.
+    pub head_norms: Option<[&'static str; 2]>,
+    pub biases: Biases,
     /// Factors of the output of each branch.
     pub factors: Option<[&'static str; 2]>,
+}
+
+/// Which maps have biases.
+#[derive(Debug, Clone, Copy)]
+pub enum Biases {
+    All,
+    /// All, but those of queries, keys and values only if this switch is on.
+    Switch(&'static str),
+    /// Those that are stored.
+    Stored,
 }
 
 /// Names of ViT and its descendants.
@@ -76,7 +139,9 @@ pub const OF_VIT: Names = Names {
     norms: ["layernorm_before", "layernorm_after"],
     up: "intermediate.dense",
     down: "output.dense",
-    qkv_bias: Some("qkv_bias"),
+    gate: None,
+    head_norms: None,
+    biases: Biases::Switch("qkv_bias"),
     factors: None,
 };
 
@@ -91,8 +156,37 @@ pub const OF_CLIP: Names = Names {
     norms: ["layer_norm1", "layer_norm2"],
     up: "mlp.fc1",
     down: "mlp.fc2",
-    qkv_bias: None,
+    gate: None,
+    head_norms: None,
+    biases: Biases::All,
     factors: None,
+};
+
+/// Names of Qwen-VL's tower and its descendants.
+pub const OF_QWEN: Names = Names {
+    layers: "blocks",
+    q: "attn.q",
+    k: "attn.k",
+    v: "attn.v",
+    qkv: Some("attn.qkv"),
+    o: "attn.proj",
+    norms: ["norm1", "norm2"],
+    up: "mlp.fc1",
+    down: "mlp.fc2",
+    gate: None,
+    head_norms: None,
+    biases: Biases::Stored,
+    factors: None,
+};
+
+/// Keys of Qwen-VL's tower and its descendants.
+pub const KEYS_OF_QWEN: Keys = Keys {
+    n_layers: "depth",
+    n_heads: "num_heads",
+    n_channels: "in_channels",
+    eps: None,
+    aside: &["out_hidden_size"],
+    ..OF_MOST
 };
 
 /// The input, and how it becomes rows.
@@ -100,29 +194,6 @@ pub const OF_CLIP: Names = Names {
 pub enum Reads {
     Pictures(Pictures),
     Text(Text),
-}
-
-/// Pictures, as rows of patches.
-#[derive(Debug, Clone, Copy)]
-pub struct Pictures {
-    pub kernel: &'static str,
-    /// Whether the kernel has a bias.
-    pub has_bias: bool,
-    /// Tensors of the learned tokens before the patches, in order.
-    pub class: Option<&'static str>,
-    pub distillation: Option<&'static str>,
-    /// The tensor of registers, the key of their number, and its default.
-    pub registers: Option<(&'static str, &'static str, usize)>,
-    /// The tensor of positions; `None` if places are told otherwise.
-    pub positions: Option<&'static str>,
-    /// How positions are resampled if a picture has another grid.
-    pub resampled: Option<Resampling>,
-    /// A norm after adding positions.
-    pub norm: Option<&'static str>,
-    /// Sides of pictures and of patches, if the configuration does not state them.
-    pub size: usize,
-    pub patch: usize,
-    pub processor: Processor,
 }
 
 /// Text, as rows of a token table.
@@ -138,11 +209,30 @@ struct Block<'a> {
     tensors: &'a Tensors,
     names: Names,
     d_model: usize,
+    /// Width of all keys together.
+    d_keys: usize,
     d_mlp: usize,
-    eps: f64,
+    norm: NormRule,
     activation: Activation,
     has_qkv_bias: bool,
-    is_gated: bool,
+    has_fused_gate: bool,
+}
+
+/// Kind and epsilon of a family's norms.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NormRule {
+    pub kind: NormKind,
+    pub eps: f64,
+}
+
+impl NormRule {
+    /// The norm with this name.
+    pub fn named(self, tensors: &Tensors, name: &str, width: usize) -> NormSource {
+        match self.kind {
+            NormKind::RmsNorm => rms_norm(format!("{name}.weight"), width, self.eps),
+            _ => layer_norm(tensors, name, width, self.eps),
+        }
+    }
 }
 
 /// Reads a family of this kind.
@@ -155,33 +245,68 @@ pub fn read(
     reader: &mut Reader<'_>,
     like: VitLike,
 ) -> Result<ModelSpec> {
-    let tensors = &checkpoint.tensors;
+    let (tensors, keys) = (&checkpoint.tensors, like.keys);
     let size = |reader: &mut Reader<'_>, knob, key: &str, default| {
         reader.size_or(knob, key, default, Origin::Default(key.to_owned()))
     };
-    let n_layers = match reader.value("num_hidden_layers") {
-        Some(_) => reader.layers("num_hidden_layers")?,
-        None => size(reader, "n_layers", "num_hidden_layers", like.sizes.n_layers)?,
+    let n_layers = match reader.value(keys.n_layers) {
+        Some(_) => reader.layers(keys.n_layers)?,
+        None => size(reader, "n_layers", keys.n_layers, like.sizes.n_layers)?,
     };
-    let d_model = size(reader, "d_model", "hidden_size", like.sizes.d_model)?;
-    let n_heads = size(reader, "n_heads", "num_attention_heads", like.sizes.n_heads)?;
-    let d_head = even_heads(reader, "num_attention_heads", d_model, n_heads)?;
-    let (d_mlp, is_gated) = match like.names.factors {
-        Some(_) => widened(reader, d_model)?,
-        None => {
-            let d_mlp = size(reader, "d_mlp", "intermediate_size", like.sizes.d_mlp)?;
-            (d_mlp, false)
+    let d_model = size(reader, "d_model", keys.d_model, like.sizes.d_model)?;
+    let n_heads = size(reader, "n_heads", keys.n_heads, like.sizes.n_heads)?;
+    let d_head = even_heads(reader, keys.n_heads, d_model, n_heads)?;
+    let n_kv_heads = match keys.n_kv_heads {
+        Some((key, default)) => {
+            let n = size(reader, "n_kv_heads", key, default)?;
+            check_groups(reader, n_heads, n, key)?;
+            n
+        }
+        None => n_heads,
+    };
+    let (d_mlp, has_fused_gate) = match keys.d_mlp {
+        MlpKey::Width(key) => (size(reader, "d_mlp", key, like.sizes.d_mlp)?, false),
+        MlpKey::Ratio(key) => (widened(reader, d_model, key, false)?, false),
+        MlpKey::RatioOrGated(key, switch) => {
+            let is_gated = reader.flag_or("gated_mlp", switch, false)?;
+            (widened(reader, d_model, key, is_gated)?, is_gated)
         }
     };
-    let eps = reader.number_or("norm_eps", "layer_norm_eps", like.eps)?;
+    let eps = match keys.eps {
+        Some(key) => reader.number_or("norm_eps", key, like.eps)?,
+        None => {
+            reader.note("norm_eps", format!("{:e}", like.eps), Origin::Family);
+            like.eps
+        }
+    };
+    let norm = NormRule {
+        kind: like.norm,
+        eps,
+    };
+    keys.aside.iter().for_each(|key| {
+        reader.value(key);
+    });
+    for key in keys.off {
+        must_be_off(reader, key, "this part is not read")?;
+    }
+    for (key, word) in keys.words {
+        if let Some(found) = reader
+            .value(key)
+            .filter(|found| found.as_str() != Some(word))
+        {
+            let problem = format!("expected {word:?}, found {found}");
+            return Err(Error::config(reader.path(), *key, problem));
+        }
+    }
     let block = Block {
         tensors,
         names: like.names,
         d_model,
+        d_keys: n_kv_heads * d_head,
         d_mlp,
-        eps,
-        activation: if is_gated {
-            reader.value("hidden_act");
+        norm,
+        activation: if has_fused_gate {
+            reader.value(keys.activation);
             reader.note(
                 "activation",
                 "silu",
@@ -189,17 +314,16 @@ pub fn read(
             );
             Activation::Silu
         } else {
-            activation(reader, "hidden_act", like.activation)?
+            activation(reader, keys.activation, like.activation)?
         },
-        has_qkv_bias: match like.names.qkv_bias {
-            Some(key) => reader.flag_or("qkv_bias", key, true)?,
-            None => true,
+        has_qkv_bias: match like.names.biases {
+            Biases::Switch(key) => reader.flag_or("qkv_bias", key, true)?,
+            Biases::All | Biases::Stored => true,
         },
-        is_gated,
+        has_fused_gate,
     };
     let is_causal = matches!(like.reads, Reads::Text(text) if text.is_causal);
-    let attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
-    note_attention(reader, &attention, Origin::Family);
+    let mut attention = AttentionSpec::plain(n_heads, n_kv_heads, d_head, is_causal);
     let probe = match like.reads {
         Reads::Pictures(pictures) => pictures.kernel,
         Reads::Text(_) => WORDS,
@@ -207,21 +331,31 @@ pub fn read(
     let base = super::prefix(tensors, like.bases, probe);
     let (embed, n_ctx) = match like.reads {
         Reads::Pictures(pictures) => {
-            of_pictures(checkpoint, reader, pictures, (base, d_model, eps))?
+            let place = Place {
+                base,
+                d_model,
+                norm,
+                n_channels: keys.n_channels,
+            };
+            let (embed, n_ctx) = of_pictures(checkpoint, reader, pictures, place)?;
+            let n_first = embed
+                .patches
+                .as_ref()
+                .map_or(0, |patches| patches.n_first());
+            attention.rope = pictures.rope(reader, n_first, d_head)?;
+            (embed, n_ctx)
         }
         Reads::Text(text) => of_text(reader, text, base, d_model)?,
     };
+    note_attention(reader, &attention, Origin::Family);
+    let layers = like.names.layers;
+    let dot = if layers.is_empty() { "" } else { "." };
     let blocks = (0..n_layers)
-        .map(|layer_idx| {
-            block.read(
-                &format!("{base}{}.{layer_idx}", like.names.layers),
-                &attention,
-            )
-        })
+        .map(|layer_idx| block.read(&format!("{base}{layers}{dot}{layer_idx}"), &attention))
         .collect();
     let last = like
         .last_norm
-        .map(|name| layer_norm(tensors, &format!("{base}{name}"), d_model, eps));
+        .map(|name| norm.named(tensors, &format!("{base}{name}"), d_model));
     Ok(ModelSpec {
         d_model,
         n_ctx,
@@ -229,11 +363,10 @@ pub fn read(
     })
 }
 
-/// The width of a feed-forward block stated as a multiple of d_model, and whether the block has a gate.
-fn widened(reader: &mut Reader<'_>, d_model: usize) -> Result<(usize, bool)> {
-    let ratio = reader.number_or("mlp_ratio", "mlp_ratio", 4.0)?;
+/// The width of a feed-forward block stated as a multiple of d_model.
+fn widened(reader: &mut Reader<'_>, d_model: usize, key: &str, is_gated: bool) -> Result<usize> {
+    let ratio = reader.number_or("mlp_ratio", key, 4.0)?;
     let wide = (d_model as f64 * ratio) as usize;
-    let is_gated = reader.flag_or("gated_mlp", "use_swiglu_ffn", false)?;
     let d_mlp = if is_gated {
         // Two thirds, rounded up to a multiple of 8.
         ((wide as f64 * 2.0 / 3.0) as usize).div_ceil(8) * 8
@@ -242,33 +375,51 @@ fn widened(reader: &mut Reader<'_>, d_model: usize) -> Result<(usize, bool)> {
     };
     if d_mlp == 0 {
         let problem = format!("expected a number that leaves a width above 0, found {ratio}");
-        return Err(Error::config(reader.path(), "mlp_ratio", problem));
+        return Err(Error::config(reader.path(), key, problem));
     }
-    reader.note("d_mlp", d_mlp, Origin::Derived("mlp_ratio".to_owned()));
-    Ok((d_mlp, is_gated))
+    reader.note("d_mlp", d_mlp, Origin::Derived(key.to_owned()));
+    Ok(d_mlp)
 }
 
 impl Block<'_> {
+    /// A map of the block; a bias that the names leave to the file is one that is stored.
+    fn map(&self, name: &str, n_in: usize, n_out: usize, has_bias: bool) -> LinearSource {
+        let is_stored = || self.tensors.contains(&format!("{name}.bias"));
+        let has_bias = match self.names.biases {
+            Biases::Stored => is_stored(),
+            Biases::All | Biases::Switch(_) => has_bias,
+        };
+        linear(name, n_in, n_out, has_bias)
+    }
+
     fn read(&self, at: &str, attention: &AttentionSpec) -> BlockSpec {
         let (names, d_model) = (self.names, self.d_model);
         let map = |name: &str| format!("{at}.{name}");
-        let one = |name: &str| linear(&map(name), d_model, d_model, self.has_qkv_bias);
+        let one = |name: &str, n: usize| self.map(&map(name), d_model, n, self.has_qkv_bias);
         let scaled = |linear: LinearSource, nth: usize| match names.factors {
             Some(factors) => linear.times(map(factors[nth])),
             None => linear,
         };
-        let o = scaled(linear(&map(names.o), d_model, d_model, true), 0);
+        let o = scaled(self.map(&map(names.o), d_model, d_model, true), 0);
         let [q, k, v] = match names.qkv {
             Some(name) => {
-                let fused = linear(&map(name), d_model, 3 * d_model, self.has_qkv_bias);
-                stacked(&fused, [d_model; 3])
+                let sizes = [d_model, self.d_keys, self.d_keys];
+                stacked(&one(name, sizes.iter().sum()), sizes)
             }
-            None => [one(names.q), one(names.k), one(names.v)],
+            None => [
+                one(names.q, d_model),
+                one(names.k, self.d_keys),
+                one(names.v, self.d_keys),
+            ],
         };
-        let projections = ProjectionSpec::plain(q, k, v, o);
+        let mut projections = ProjectionSpec::plain(q, k, v, o);
+        if let Some([of_queries, of_keys]) = names.head_norms.map(|both| both.map(map)) {
+            projections.q_norm = self.head_norm(&of_queries);
+            projections.k_norm = self.head_norm(&of_keys);
+        }
         let [first, second] = names
             .norms
-            .map(|name| Some(layer_norm(self.tensors, &map(name), d_model, self.eps)));
+            .map(|name| Some(self.norm.named(self.tensors, &map(name), d_model)));
         BlockSpec {
             attn_pre: first,
             mlp_pre: second,
@@ -280,13 +431,23 @@ impl Block<'_> {
         }
     }
 
+    /// The norm of queries or keys, as wide as it is stored.
+    fn head_norm(&self, name: &str) -> Option<NormSource> {
+        let stored = self.tensors.info(&format!("{name}.weight"))?;
+        let width = stored.shape.first().copied().unwrap_or_default();
+        Some(self.norm.named(self.tensors, name, width))
+    }
+
     fn mlp(&self, at: &str, scaled: &dyn Fn(LinearSource, usize) -> LinearSource) -> MlpSpec {
         let (d_model, d_mlp) = (self.d_model, self.d_mlp);
         let map = |name: &str| format!("{at}.{name}");
-        if !self.is_gated {
-            let up = linear(&map(self.names.up), d_model, d_mlp, true);
-            let down = scaled(linear(&map(self.names.down), d_mlp, d_model, true), 1);
-            return MlpSpec::plain(up, down, self.activation);
+        if !self.has_fused_gate {
+            let into = |name: &str| self.map(&map(name), d_model, d_mlp, true);
+            let down = scaled(self.map(&map(self.names.down), d_mlp, d_model, true), 1);
+            return MlpSpec {
+                gate: self.names.gate.map(into),
+                ..MlpSpec::plain(into(self.names.up), down, self.activation)
+            };
         }
         // One matrix holds the gate first, then up.
         let both = linear(&map("mlp.weights_in"), d_model, 2 * d_mlp, true);
@@ -329,139 +490,4 @@ fn of_text(
         ..EmbedSpec::plain(table(format!("{base}{WORDS}"), d_vocab))
     };
     Ok((embed, Some(n_ctx)))
-}
-
-fn of_pictures(
-    checkpoint: &Checkpoint,
-    reader: &mut Reader<'_>,
-    pictures: Pictures,
-    (base, d_model, eps): (&str, usize, f64),
-) -> Result<(EmbedSpec, Option<usize>)> {
-    let tensors = &checkpoint.tensors;
-    let default = |key: &str| Origin::Default(key.to_owned());
-    let n_channels = reader.size_or("n_channels", "num_channels", 3, default("num_channels"))?;
-    if ![1, 3].contains(&n_channels) {
-        let problem = format!("expected 1 channel, grey, or 3 colours, found {n_channels}");
-        return Err(Error::config(reader.path(), "num_channels", problem));
-    }
-    let patch = sides(reader, "patch_size", pictures.patch)?;
-    let size = sides(reader, "image_size", pictures.size)?;
-    let grid = [size[0] / patch[0], size[1] / patch[1]];
-    if grid.contains(&0) {
-        let problem = format!(
-            "expected at least one patch, found {} × {}",
-            grid[0], grid[1]
-        );
-        return Err(Error::config(reader.path(), "image_size", problem));
-    }
-    let n_registers = match pictures.registers {
-        Some((_, key, default)) => reader.count_or("n_registers", key, default)?,
-        None => 0,
-    };
-    let firsts = Firsts {
-        has_class: pictures.class.is_some(),
-        has_distillation: pictures.distillation.is_some(),
-        n_registers,
-    };
-    let preprocessing = preprocessing(
-        checkpoint,
-        reader,
-        pictures.processor,
-        attnscope_prompt::PicturePreprocessing {
-            n_channels,
-            resize: None,
-            crop: None,
-            rescale: 1.0 / 255.0,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-            patch,
-            takes: pictures.resampled.is_none().then_some(size),
-            firsts,
-        },
-        size,
-    )?;
-    let learned = |name: &str, n: usize, has_positions: bool| LearnedTokens {
-        tensor: format!("{base}{name}"),
-        shape: shape_of(tensors, &format!("{base}{name}"), n, d_model),
-        n,
-        has_positions,
-    };
-    let mut learned_tokens = Vec::new();
-    learned_tokens.extend(pictures.class.map(|name| learned(name, 1, true)));
-    learned_tokens.extend(pictures.distillation.map(|name| learned(name, 1, true)));
-    let registers = pictures.registers.filter(|_| n_registers > 0);
-    learned_tokens.extend(registers.map(|(name, ..)| learned(name, n_registers, false)));
-    let n_first = usize::from(firsts.has_class) + usize::from(firsts.has_distillation);
-    let n_rows = n_first + grid[0] * grid[1];
-    let positions = pictures.positions.map(|name| format!("{base}{name}"));
-    let kernel = format!("{base}{}", pictures.kernel);
-    let bias = pictures
-        .has_bias
-        .then(|| format!("{}.bias", kernel.trim_end_matches(".weight")));
-    let n_tokens = match preprocessing.fixed_size() {
-        Some([height, width]) => (height / patch[0]) * (width / patch[1]),
-        None => grid[0] * grid[1],
-    } + firsts.len();
-    reader.note(
-        "n_tokens",
-        n_tokens,
-        Origin::Derived("the size of pictures".to_owned()),
-    );
-    let tokens = TableSource {
-        tensor: kernel.clone(),
-        n_rows: n_tokens,
-        width: d_model,
-    };
-    let spec = PatchSpec {
-        preprocessing,
-        projection: LinearSource::of_patch(kernel, bias, [n_channels, patch[0], patch[1]], d_model),
-        firsts: learned_tokens,
-        positions: positions.map(|tensor| GridPositions {
-            shape: shape_of(tensors, &tensor, n_rows, d_model),
-            tensor,
-            n_first,
-            grid,
-            resampled: pictures.resampled,
-        }),
-    };
-    let norm = pictures.norm;
-    let embed = EmbedSpec {
-        patches: Some(Box::new(spec)),
-        norm: norm.map(|name| layer_norm(tensors, &format!("{base}{name}"), d_model, eps)),
-        ..EmbedSpec::plain(tokens)
-    };
-    Ok((embed, pictures.resampled.is_none().then_some(n_tokens)))
-}
-
-/// The shape of stored rows: they may have a leading axis of length 1, or a single row may have one axis.
-fn shape_of(tensors: &Tensors, name: &str, n_rows: usize, width: usize) -> Vec<usize> {
-    let forms = [vec![1, n_rows, width], vec![n_rows, width], vec![width]];
-    let stored = tensors.info(name).map(|info| &info.shape);
-    let is_one = |form: &&Vec<usize>| form.iter().product::<usize>() == n_rows * width;
-    let found = forms
-        .iter()
-        .filter(is_one)
-        .find(|form| Some(*form) == stored);
-    found.unwrap_or(&forms[1]).clone()
-}
-
-/// Rows and columns; a key may give one number for both.
-fn sides(reader: &mut Reader<'_>, key: &'static str, default: usize) -> Result<[usize; 2]> {
-    if reader.value(key).is_some_and(serde_json::Value::is_array) {
-        let numbers = reader.numbers(key)?.unwrap_or_default();
-        let is_size = |n: &u64| (1..=1 << 16).contains(n);
-        return match numbers.as_slice() {
-            [rows, columns] if numbers.iter().all(is_size) => {
-                let shown = format!("{rows} × {columns}");
-                reader.note(key, shown, Origin::Key(key.to_owned()));
-                Ok([*rows as usize, *columns as usize])
-            }
-            _ => {
-                let problem = format!("expected rows and columns, found {numbers:?}");
-                Err(Error::config(reader.path(), key, problem))
-            }
-        };
-    }
-    let side = reader.size_or(key, key, default, Origin::Default(key.to_owned()))?;
-    Ok([side, side])
 }

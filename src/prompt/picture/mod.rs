@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use preprocessing::{Firsts, PicturePreprocessing, Size};
-pub use taps::{Cubic, Filter, taps};
+pub use taps::{Filter, Resampling, taps};
 
 use self::image::Image;
 use attnscope_compute::error::{Error, Result};

@@ -65,6 +65,56 @@ pub enum Size {
     Exactly([usize; 2]),
     /// This length for the shorter side, the other in proportion.
     Shortest(usize),
+    /// Both sides rounded to multiples of a number, and scaled together until the pixels lie between two limits.
+    Multiple {
+        of: usize,
+        least: usize,
+        most: usize,
+    },
+    /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
+    Within { of: usize, longest: usize },
+}
+
+impl Size {
+    /// Multiples of a number, within the limits of Qwen2-VL's processor.
+    pub fn multiple_of(of: usize) -> Self {
+        Self::Multiple {
+            of,
+            least: 56 * 56,
+            most: 28 * 28 * 1280,
+        }
+    }
+
+    /// Rows and columns of a picture after resizing.
+    fn of(self, [height, width]: [usize; 2]) -> [usize; 2] {
+        match self {
+            Self::Exactly(size) => size,
+            Self::Shortest(shortest) => in_proportion(shortest, height, width),
+            Self::Within { of, longest } => {
+                let by = height.max(width) as f64 / longest.max(1) as f64;
+                let fitted = |side: usize| match by > 1.0 {
+                    true => (side as f64 / by).floor() as usize,
+                    false => side,
+                };
+                [height, width].map(|side| fitted(side).div_ceil(of.max(1)).max(1) * of)
+            }
+            Self::Multiple { of, least, most } => {
+                let of = of.max(1);
+                let sides = [height, width].map(|side| side as f64);
+                let nearest = sides.map(|side| (side / of as f64).round_ties_even() as usize * of);
+                let n_pixels = nearest[0].saturating_mul(nearest[1]);
+                if n_pixels > most {
+                    let by = (sides[0] * sides[1] / most.max(1) as f64).sqrt();
+                    sides.map(|side| ((side / by / of as f64).floor() as usize * of).max(of))
+                } else if n_pixels < least {
+                    let by = (least as f64 / (sides[0] * sides[1])).sqrt();
+                    sides.map(|side| (side * by / of as f64).ceil() as usize * of)
+                } else {
+                    nearest.map(|side| side.max(of))
+                }
+            }
+        }
+    }
 }
 
 impl PicturePreprocessing {
@@ -96,10 +146,7 @@ impl PicturePreprocessing {
     pub(super) fn check_work(&self, size: [usize; 2]) -> Result<(), String> {
         let mut made = size;
         if let Some((to, _)) = self.resize {
-            made = match to {
-                Size::Exactly(to) => to,
-                Size::Shortest(shortest) => in_proportion(shortest, size[0], size[1]),
-            };
+            made = to.of(size);
             // Resizing changes one direction before the other.
             let between = (made[0].saturating_mul(size[1])).max(size[0].saturating_mul(made[1]));
             check_pixels("resizing", made, MOST_PIXELS)?;
@@ -135,10 +182,7 @@ impl PicturePreprocessing {
             image.coloured()
         };
         if let Some((size, filter)) = self.resize {
-            let [height, width] = match size {
-                Size::Exactly(size) => size,
-                Size::Shortest(shortest) => in_proportion(shortest, image.height, image.width),
-            };
+            let [height, width] = size.of([image.height, image.width]);
             image = resized(&image, height, width, filter);
         }
         match self.crop {
@@ -217,6 +261,26 @@ fn sources(whole: usize, piece: usize) -> impl Iterator<Item = Option<usize>> + 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sides_become_multiples_within_limits_of_pixels() {
+        let size = |least, most| Size::Multiple {
+            of: 28,
+            least,
+            most,
+        };
+        let all = [[100, 200], [42, 70], [10, 9]].map(|from| size(0, 1 << 20).of(from));
+        // A half is rounded to even, as in Python.
+        assert_eq!(all, [[112, 196], [56, 56], [28, 28]]);
+        let within = Size::Within {
+            of: 16,
+            longest: 100,
+        };
+        assert_eq!(within.of([300, 150]), [112, 64]);
+        assert_eq!(within.of([40, 17]), [48, 32]);
+        assert_eq!(size(0, 10_000).of([100, 200]), [56, 140]);
+        assert_eq!(size(50_000, 1 << 20).of([100, 200]), [168, 336]);
+    }
 
     #[test]
     fn a_picture_cannot_exceed_the_model_limits() {

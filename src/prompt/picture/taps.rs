@@ -11,13 +11,21 @@ pub enum Filter {
     Hamming,
 }
 
-/// A cubic filter for data other than pictures.
+/// How a grid of stored rows, one per place, is resampled to another grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cubic {
-    /// The four nearest samples, a = −0.75; beyond the ends, the end samples repeat.
-    Clamped,
-    /// A kernel that widens with the scale, a = −0.5.
+pub enum Resampling {
+    /// Bicubic over the four nearest, a = −0.75, at any scale; beyond the ends, the end samples repeat.
+    Nearest,
+    /// Bicubic with a support that grows with the scale (antialiased), a = −0.5.
     Antialiased,
+    /// Linear between the two nearest; beyond the ends, the end samples repeat.
+    Linear,
+    /// Linear between the two nearest, where the first and the last sample stay at the ends.
+    LinearToEnds,
+    /// Linear with a support that grows with the scale (antialiased).
+    LinearAntialiased,
+    /// The sample of the bin that the beginning of each place lies in, computed in f32 as in training.
+    Bins,
 }
 
 /// Source samples of one new sample, with their weights.
@@ -98,26 +106,51 @@ fn cubic(size: f64, a: f64) -> f64 {
 }
 
 /// The taps for resizing a line of `from` samples to `to` samples.
-pub fn taps(from: usize, to: usize, cubic: Cubic) -> Vec<Taps> {
-    match cubic {
-        Cubic::Antialiased => filter_taps(from, to, Filter::Bicubic),
-        Cubic::Clamped => {
-            let scale = from as f64 / to as f64;
-            let last = from.saturating_sub(1) as f64;
-            (0..to)
-                .map(|idx| {
-                    let at = (idx as f64 + 0.5) * scale - 0.5;
-                    let (whole, part) = (at.floor(), at - at.floor());
-                    [-1.0, 0.0, 1.0, 2.0]
-                        .map(|by: f64| {
-                            let weight = self::cubic((part - by).abs(), -0.75);
-                            ((whole + by).clamp(0.0, last) as usize, weight)
-                        })
-                        .to_vec()
-                })
-                .collect()
+pub fn taps(from: usize, to: usize, resampling: Resampling) -> Vec<Taps> {
+    let scale = from as f64 / to as f64;
+    let last = from.saturating_sub(1) as f64;
+    let centre = |idx: usize| (idx as f64 + 0.5) * scale - 0.5;
+    let linear = |at: f64| {
+        let (whole, part) = (at.floor(), at - at.floor());
+        let near = |by: f64| (whole + by).clamp(0.0, last) as usize;
+        vec![(near(0.0), 1.0 - part), (near(1.0), part)]
+    };
+    let all = 0..to;
+    match resampling {
+        Resampling::Antialiased => filter_taps(from, to, Filter::Bicubic),
+        Resampling::LinearAntialiased => filter_taps(from, to, Filter::Bilinear),
+        Resampling::Linear => all.map(|idx| linear(centre(idx))).collect(),
+        Resampling::LinearToEnds => {
+            let step = last / to.saturating_sub(1).max(1) as f64;
+            all.map(|idx| linear(idx as f64 * step)).collect()
         }
+        Resampling::Bins => bins(from, to).map(|bin| vec![(bin, 1.0)]).collect(),
+        Resampling::Nearest => all
+            .map(|idx| {
+                let (whole, part) = (centre(idx).floor(), centre(idx) - centre(idx).floor());
+                [-1.0, 0.0, 1.0, 2.0]
+                    .map(|by: f64| {
+                        let weight = cubic((part - by).abs(), -0.75);
+                        ((whole + by).clamp(0.0, last) as usize, weight)
+                    })
+                    .to_vec()
+            })
+            .collect(),
     }
+}
+
+/// The bin of each of `to` places: the number of borders between `from` bins that do not lie after its beginning.
+fn bins(from: usize, to: usize) -> impl Iterator<Item = usize> {
+    // Borders and places are rounded to f32 on the way, as in training: where both should be equal, the last bit decides.
+    let width = 1.0 / from.max(1) as f64;
+    let borders: Vec<f32> = (1..from)
+        .map(|nth| (width + (nth - 1) as f64 * width) as f32)
+        .collect();
+    let step = 1.0 / to.max(1) as f32;
+    (0..to).map(move |idx| {
+        let at = (idx as f32 * step).min((1.0 - 1e-6) as f32);
+        borders.iter().filter(|border| **border <= at).count()
+    })
 }
 
 /// The taps of a filter that widens when a line is shortened; normalised at the ends.
@@ -166,5 +199,32 @@ mod tests {
             }
         }
         assert_eq!(Filter::of_number(6), None);
+    }
+
+    #[test]
+    fn every_resampling_keeps_an_equal_grid_and_bins_share_samples() {
+        for resampling in [
+            Resampling::Nearest,
+            Resampling::Antialiased,
+            Resampling::Linear,
+            Resampling::LinearToEnds,
+            Resampling::LinearAntialiased,
+            Resampling::Bins,
+        ] {
+            for (idx, taps) in taps(5, 5, resampling).iter().enumerate() {
+                let own: f64 = taps
+                    .iter()
+                    .filter(|(at, _)| *at == idx)
+                    .map(|tap| tap.1)
+                    .sum();
+                assert!((own - 1.0).abs() < 1e-6, "{resampling:?} {taps:?}");
+            }
+        }
+        let bin = |taps: &Taps| taps[0].0;
+        let wide: Vec<usize> = taps(4, 6, Resampling::Bins).iter().map(bin).collect();
+        assert_eq!(wide, [0, 0, 1, 2, 2, 3]);
+        let ends = taps(5, 3, Resampling::LinearToEnds);
+        assert_eq!((ends[1][0], ends[2][0]), ((2, 1.0), (4, 1.0)));
+        assert_eq!(taps(2, 4, Resampling::Linear)[1], [(0, 0.75), (1, 0.25)]);
     }
 }

@@ -291,16 +291,23 @@ fn knob(attention: &mut AttentionSpec, change: Change) {
         Change::Streaming(kept) if serving::can_stream(attention) => {
             attention.mask.streaming = Some(kept);
         }
-        Change::TopKeys(n) => {
+        Change::TopKeys(n) if !is_windowed(attention) => {
             // What ranks the keys stays: an indexer picks more or fewer.
             let by = attention.top_keys.map_or(KeyRank::Scores, |top| top.by);
             attention.top_keys = n.map(|n| TopKeys { n, by });
         }
         Change::Cache(_)
         | Change::Streaming(_)
+        | Change::TopKeys(_)
         | Change::Weights(_)
         | Change::MaskAsDeclared
         | Change::QkNorm(_)
         | Change::Drop(_) => {}
     }
+}
+
+/// Whether the places of a picture decide which keys a query sees, so that their number cannot be chosen.
+fn is_windowed(attention: &AttentionSpec) -> bool {
+    let top = attention.top_keys;
+    top.is_some_and(|top| matches!(top.by, KeyRank::Window(_)))
 }

@@ -24,6 +24,12 @@ fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
             let [short, long] = [begins[0].min(begins[1]), begins[0].max(begins[1])];
             [side, side.saturating_mul(long) / short.max(1)]
         }
+        // At most one multiple more along each side.
+        Some((Size::Multiple { of, least, .. }, _)) => {
+            let side = pixels(begins).max(least).isqrt().saturating_add(of);
+            [side, side]
+        }
+        Some((Size::Within { of, .. }, _)) => begins.map(|side| side.saturating_add(of)),
     };
     pixels(begins).max(pixels(resized))
 }

@@ -1,0 +1,411 @@
+//! How the pictures of a model like ViT become rows: a map of patches, learned tokens before them, and what says where a patch lies.
+
+use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use attnscope_compute::attention::{GridFrequencies, GridPlaces, GridTurn, RopeSpec};
+use attnscope_compute::error::{Error, Result};
+use attnscope_prompt::{Firsts, Size};
+use attnscope_spec::{
+    EmbedSpec, GridPositions, LearnedTokens, LinearSource, PatchLayout, PatchSpec, Resampling,
+    TableSource,
+};
+use serde_json::Value;
+
+use super::processor::{Processor, preprocessing};
+use super::rope::stated;
+use super::vit_like::NormRule;
+
+/// Pictures, as rows of patches.
+#[derive(Debug, Clone, Copy)]
+pub struct Pictures {
+    pub kernel: &'static str,
+    pub form: Kernel,
+    /// Whether the kernel has a bias; `None` if it has one where one is stored.
+    pub has_bias: Option<bool>,
+    /// A norm of the rows of patches, before positions are added.
+    pub patch_norm: Option<&'static str>,
+    /// Tensors of the learned tokens before the patches, in order.
+    pub class: Option<&'static str>,
+    pub distillation: Option<&'static str>,
+    /// The tensor of registers, the key of their number, and its default.
+    pub registers: Option<(&'static str, &'static str, usize)>,
+    /// Whether registers have positions, as class tokens do.
+    pub are_registers_placed: bool,
+    /// The tensor of positions; `None` if places are told otherwise.
+    pub positions: Option<&'static str>,
+    /// What says how many places of a grid have positions.
+    pub places: Count,
+    /// How positions are resampled if a picture has another grid.
+    pub resampled: Option<Resampling>,
+    /// How patches turn by their places.
+    pub turn: Option<Turn>,
+    /// The key of how many patches are merged along each side after the last block, and its default: pictures are resized to
+    /// multiples of them.
+    pub merged: Option<(&'static str, usize)>,
+    /// Number of stored positions before those of the grid that no token has.
+    pub n_spare: usize,
+    /// A norm after adding positions.
+    pub norm: Option<&'static str>,
+    /// Sides of pictures and of patches, if the configuration does not state them.
+    pub size: usize,
+    pub patch: usize,
+    pub processor: Processor,
+}
+
+/// The stored form of the map of patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    /// Of a convolution over rows and columns.
+    Picture,
+    /// Of a convolution over frames too, whose number a key states; a picture is as many equal frames.
+    Video(&'static str, usize),
+    /// A matrix of channels, rows, columns.
+    Flat,
+    /// A matrix of rows, columns, channels.
+    FlatChannelsLast,
+}
+
+/// What says how many places have stored positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// Sides of pictures and patches.
+    Size,
+    /// A key with the number of all places of a square, and its default.
+    Square(&'static str, usize),
+    /// Keys of rows and columns, and their default.
+    Grid([&'static str; 2], usize),
+    /// A key with the side of the largest picture, and its default.
+    Side(&'static str, usize),
+}
+
+/// How patches turn by row and column, each counted from a number.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    pub theta: f64,
+    pub first: usize,
+    pub frequencies: GridFrequencies,
+    pub interleaved: bool,
+}
+
+impl Turn {
+    /// Turning from 0, with the frequencies of rows first.
+    pub const PLAIN: Self = Self {
+        theta: 10_000.0,
+        first: 0,
+        frequencies: GridFrequencies::Shared,
+        interleaved: false,
+    };
+}
+
+/// Where the tensors of a model's pictures are, and their width and norms.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub base: &'a str,
+    pub d_model: usize,
+    pub norm: NormRule,
+    /// The key of the number of channels.
+    pub n_channels: &'static str,
+}
+
+impl Pictures {
+    /// Reads how patches turn; `n_first` is the number of tokens before them.
+    pub(super) fn rope(
+        &self,
+        reader: &mut Reader<'_>,
+        n_first: usize,
+        d_head: usize,
+    ) -> Result<Option<RopeSpec>> {
+        let Some(turn) = self.turn else {
+            return Ok(None);
+        };
+        let theta = theta(reader, turn.theta)?;
+        if d_head == 0 || !d_head.is_multiple_of(4) {
+            let problem = format!("expected heads whose width is a multiple of 4, found {d_head}");
+            return Err(Error::config(reader.path(), "num_attention_heads", problem));
+        }
+        reader.note("positions", "rotary, by row and column", Origin::Family);
+        Ok(Some(RopeSpec {
+            interleaved: turn.interleaved,
+            grid: Some(GridTurn {
+                n_first,
+                grid: None,
+                places: GridPlaces::From(turn.first),
+                frequencies: turn.frequencies,
+            }),
+            ..RopeSpec::plain(theta, d_head)
+        }))
+    }
+}
+
+/// The base of the frequencies, at the top of the configuration or among its rotary parameters, which state nothing else.
+fn theta(reader: &mut Reader<'_>, default: f64) -> Result<f64> {
+    const KEYS: [&str; 2] = ["rope_parameters", "rope_scaling"];
+    let mut inside = None;
+    for key in KEYS {
+        for (name, value) in stated(reader, key)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            let is_known = match name.as_str() {
+                "rope_theta" => value.as_f64().map(|theta| inside = Some(theta)).is_some(),
+                "rope_type" | "type" => matches!(value.as_str(), Some("axial" | "default")),
+                "mrope_section" => true,
+                _ => value.is_null(),
+            };
+            if !is_known {
+                let at = format!("{key}.{name}");
+                let problem =
+                    format!("expected nothing but a base of axial frequencies, found {value}");
+                return Err(Error::config(reader.path(), at, problem));
+            }
+        }
+    }
+    let theta = reader.number_or("rope_theta", "rope_theta", inside.unwrap_or(default))?;
+    if theta <= 0.0 {
+        let problem = format!("expected more than 0, found {theta}");
+        return Err(Error::config(reader.path(), "rope_theta", problem));
+    }
+    Ok(theta)
+}
+
+/// Reads how pictures become rows, and the number of tokens of a picture if it is always the same.
+pub(super) fn of_pictures(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    pictures: Pictures,
+    place: Place<'_>,
+) -> Result<(EmbedSpec, Option<usize>)> {
+    let (tensors, base, d_model) = (&checkpoint.tensors, place.base, place.d_model);
+    let default = |key: &str| Origin::Default(key.to_owned());
+    let of_channels = place.n_channels;
+    let n_channels = reader.size_or("n_channels", of_channels, 3, default(of_channels))?;
+    if ![1, 3].contains(&n_channels) {
+        let problem = format!("expected 1 channel, grey, or 3 colours, found {n_channels}");
+        return Err(Error::config(reader.path(), of_channels, problem));
+    }
+    let patch = sides(reader, "patch_size", pictures.patch)?;
+    let (grid, resize) = pictures.grid(reader, patch)?;
+    let takes = match resize {
+        Size::Exactly(size) => Some(size),
+        Size::Shortest(_) | Size::Multiple { .. } | Size::Within { .. } => None,
+    };
+    let is_free = pictures.resampled.is_some() || pictures.turn.is_some();
+    let takes = takes.filter(|_| !is_free);
+    let n_registers = match pictures.registers {
+        Some((_, key, default)) => reader.count_or("n_registers", key, default)?,
+        None => 0,
+    };
+    let firsts = Firsts {
+        has_class: pictures.class.is_some(),
+        has_distillation: pictures.distillation.is_some(),
+        n_registers,
+    };
+    let preprocessing = preprocessing(
+        checkpoint,
+        reader,
+        pictures.processor,
+        attnscope_prompt::PicturePreprocessing {
+            n_channels,
+            resize: None,
+            crop: None,
+            rescale: 1.0 / 255.0,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            patch,
+            takes,
+            firsts,
+        },
+        resize,
+    )?;
+    let learned = |name: &str, n: usize, has_positions: bool| LearnedTokens {
+        tensor: format!("{base}{name}"),
+        shape: shape_of(tensors, &format!("{base}{name}"), n, [n, 1], d_model),
+        n,
+        has_positions,
+    };
+    let mut learned_tokens = Vec::new();
+    learned_tokens.extend(pictures.class.map(|name| learned(name, 1, true)));
+    learned_tokens.extend(pictures.distillation.map(|name| learned(name, 1, true)));
+    let registers = pictures.registers.filter(|_| n_registers > 0);
+    let is_placed = pictures.are_registers_placed;
+    learned_tokens.extend(registers.map(|(name, ..)| learned(name, n_registers, is_placed)));
+    let placed = learned_tokens.iter().filter(|tokens| tokens.has_positions);
+    let n_first = pictures.n_spare + placed.map(|tokens| tokens.n).sum::<usize>();
+    let n_rows = n_first + grid[0] * grid[1];
+    let positions = pictures.positions.map(|name| format!("{base}{name}"));
+    let (projection, n_frames) =
+        pictures.projection(tensors, reader, place, (n_channels, patch))?;
+    let n_tokens = match preprocessing.fixed_size() {
+        Some([height, width]) => (height / patch[0]) * (width / patch[1]),
+        None => grid[0] * grid[1],
+    } + firsts.len();
+    reader.note(
+        "n_tokens",
+        n_tokens,
+        Origin::Derived("the size of pictures".to_owned()),
+    );
+    let tokens = TableSource {
+        tensor: projection.weight.clone(),
+        n_rows: n_tokens,
+        width: d_model,
+    };
+    let spec = PatchSpec {
+        preprocessing,
+        projection,
+        layout: match pictures.form {
+            Kernel::FlatChannelsLast => PatchLayout::ChannelsLast,
+            Kernel::Picture | Kernel::Video(..) | Kernel::Flat => PatchLayout::ChannelsFirst,
+        },
+        n_frames,
+        firsts: learned_tokens,
+        positions: positions.map(|tensor| GridPositions {
+            shape: shape_of(tensors, &tensor, n_rows, grid, d_model),
+            tensor,
+            n_first,
+            grid,
+            resampled: pictures.resampled,
+        }),
+    };
+    // No family has both.
+    let norm = pictures.patch_norm.or(pictures.norm);
+    let embed = EmbedSpec {
+        patches: Some(Box::new(spec)),
+        norm: norm.map(|name| place.norm.named(tensors, &format!("{base}{name}"), d_model)),
+        norms_before_positions: pictures.patch_norm.is_some(),
+        ..EmbedSpec::plain(tokens)
+    };
+    Ok((embed, takes.map(|_| n_tokens)))
+}
+
+impl Pictures {
+    /// Rows and columns of places with positions, and how pictures are resized if no file of a processor says it.
+    fn grid(&self, reader: &mut Reader<'_>, patch: [usize; 2]) -> Result<([usize; 2], Size)> {
+        let count = |reader: &mut Reader<'_>, key: &'static str, default| {
+            reader.size_or(key, key, default, Origin::Default(key.to_owned()))
+        };
+        let merged = match self.merged {
+            Some((key, default)) => count(reader, key, default)?,
+            None => 1,
+        };
+        let multiple = Size::multiple_of(merged * patch[0].max(1));
+        let mut size = None;
+        let (key, grid) = match self.places {
+            Count::Size if self.merged.is_some() && self.positions.is_none() => {
+                reader.value("image_size");
+                return Ok(([1; 2], multiple));
+            }
+            Count::Size => {
+                let [tall, wide] = sides(reader, "image_size", self.size)?;
+                size = Some([tall, wide]);
+                ("image_size", [tall / patch[0], wide / patch[1]])
+            }
+            Count::Square(key, default) => {
+                let n = count(reader, key, default)?;
+                let side = n.isqrt();
+                if side * side != n {
+                    let problem =
+                        format!("expected a square, of as many rows as columns, found {n}");
+                    return Err(Error::config(reader.path(), key, problem));
+                }
+                (key, [side; 2])
+            }
+            Count::Side(key, default) => {
+                let side = count(reader, key, default)?;
+                (key, [side / patch[0], side / patch[1]])
+            }
+            Count::Grid(keys, default) => {
+                let rows = count(reader, keys[0], default)?;
+                (keys[0], [rows, count(reader, keys[1], default)?])
+            }
+        };
+        if grid.contains(&0) {
+            let problem = format!(
+                "expected at least one patch, found {} × {}",
+                grid[0], grid[1]
+            );
+            return Err(Error::config(reader.path(), key, problem));
+        }
+        if self.merged.is_some() {
+            return Ok((grid, multiple));
+        }
+        let whole = [grid[0] * patch[0], grid[1] * patch[1]];
+        Ok((grid, Size::Exactly(size.unwrap_or(whole))))
+    }
+
+    /// The map of patches, and the number of frames that it sees.
+    fn projection(
+        &self,
+        tensors: &Tensors,
+        reader: &mut Reader<'_>,
+        place: Place<'_>,
+        (n_channels, patch): (usize, [usize; 2]),
+    ) -> Result<(LinearSource, usize)> {
+        let kernel = format!("{}{}", place.base, self.kernel);
+        let name = format!("{}.bias", kernel.trim_end_matches(".weight"));
+        let has_bias = self.has_bias.unwrap_or_else(|| tensors.contains(&name));
+        let bias = has_bias.then_some(name);
+        let mut axes = vec![n_channels, patch[0], patch[1]];
+        let n_frames = match self.form {
+            Kernel::Video(key, n) => {
+                reader.size_or("n_frames", key, n, Origin::Default(key.to_owned()))?
+            }
+            Kernel::Picture | Kernel::Flat | Kernel::FlatChannelsLast => 1,
+        };
+        let projection = match self.form {
+            Kernel::Flat | Kernel::FlatChannelsLast => {
+                LinearSource::whole(kernel, bias, axes.iter().product(), place.d_model)
+            }
+            Kernel::Picture => LinearSource::of_patch(kernel, bias, axes, place.d_model),
+            Kernel::Video(..) => {
+                axes.insert(1, n_frames);
+                LinearSource::of_patch(kernel, bias, axes, place.d_model)
+            }
+        };
+        Ok((projection, n_frames))
+    }
+}
+
+/// The shape of stored rows: they may have a leading axis of length 1, two axes for a grid, or a single row may have one axis.
+fn shape_of(
+    tensors: &Tensors,
+    name: &str,
+    n_rows: usize,
+    [rows, columns]: [usize; 2],
+    width: usize,
+) -> Vec<usize> {
+    let forms = [
+        vec![1, n_rows, width],
+        vec![n_rows, width],
+        vec![rows, columns, width],
+        vec![1, rows, columns, width],
+        vec![width],
+    ];
+    let stored = tensors.info(name).map(|info| &info.shape);
+    let is_one = |form: &&Vec<usize>| form.iter().product::<usize>() == n_rows * width;
+    let found = forms
+        .iter()
+        .filter(is_one)
+        .find(|form| Some(*form) == stored);
+    found.unwrap_or(&forms[1]).clone()
+}
+
+/// Rows and columns; a key may give one number for both.
+fn sides(reader: &mut Reader<'_>, key: &'static str, default: usize) -> Result<[usize; 2]> {
+    if reader.value(key).is_some_and(serde_json::Value::is_array) {
+        let numbers = reader.numbers(key)?.unwrap_or_default();
+        let is_size = |n: &u64| (1..=1 << 16).contains(n);
+        return match numbers.as_slice() {
+            [rows, columns] if numbers.iter().all(is_size) => {
+                let shown = format!("{rows} × {columns}");
+                reader.note(key, shown, Origin::Key(key.to_owned()));
+                Ok([*rows as usize, *columns as usize])
+            }
+            _ => {
+                let problem = format!("expected rows and columns, found {numbers:?}");
+                Err(Error::config(reader.path(), key, problem))
+            }
+        };
+    }
+    let side = reader.size_or(key, key, default, Origin::Default(key.to_owned()))?;
+    Ok([side, side])
+}
