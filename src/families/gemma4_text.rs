@@ -270,9 +270,10 @@ pub(super) fn read_as(
     };
     let blocks = (0..n_layers).map(block).collect();
     let names = ["lm_head.weight", "language_model.lm_head.weight"];
-    let unembed = match like.sees_both {
-        true => tokens.tensor.clone(),
-        false => tied_head(reader, tensors, &names, &tokens.tensor, true)?,
+    let unembed = if like.sees_both {
+        tokens.tensor.clone()
+    } else {
+        tied_head(reader, tensors, &names, &tokens.tensor, true)?
     };
     let embed = EmbedSpec {
         scale: token_scale,

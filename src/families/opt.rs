@@ -92,9 +92,10 @@ pub(super) fn read_as(
     let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let activation = activation(reader, like.activation.0, like.activation.1)?;
-    let pad = match like.counts_not_pad {
-        true => reader.count_or("pad_token", "pad_token_id", 1)? as u32,
-        false => 0,
+    let pad = if like.counts_not_pad {
+        reader.count_or("pad_token", "pad_token_id", 1)? as u32
+    } else {
+        0
     };
     let mut switch = |knob, key, default| {
         if like.has_switches {

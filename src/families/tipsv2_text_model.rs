@@ -4,14 +4,12 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::{ModelSpec, PositionTable, Sines};
 
-use super::Family;
-use super::reading::vit_like::{self, BASE, Names, OF_CLIP, Reads, Text, VitLike};
+use super::reading::vit_like::{self, Names, OF_CLIP, Reads, Text, VitLike};
+use super::{Family, vit};
 
 pub const FAMILY: Family = Family::own("tipsv2_text_model", "Tipsv2Text", read);
 
 const LIKE: VitLike = VitLike {
-    bases: &["text_model.", ""],
-    sizes: BASE,
     eps: 1e-5,
     activation: "relu",
     names: OF_CLIP,
@@ -21,6 +19,7 @@ const LIKE: VitLike = VitLike {
         is_causal: false,
     }),
     last_norm: Some("final_layer_norm"),
+    ..vit::like(&["text_model.", ""])
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {

@@ -152,15 +152,9 @@ fn what_is_advised_takes_the_complaint_away() {
                 &sentence[..],
             ]
             .concat(),
-            advised: "QK-norm",
+            advised: "--what-if scale=inv_sqrt_d",
             after: [
-                &[
-                    healthy.as_str(),
-                    "--what-if",
-                    "temperature=0.05",
-                    "--what-if",
-                    "qk_norm=on",
-                ],
+                &[healthy.as_str(), "--what-if", "scale=inv_sqrt_d"],
                 &sentence[..],
             ]
             .concat(),

@@ -34,7 +34,12 @@ const CARRYING: [&str; 8] = [
 ];
 
 /// Cases one of whose heads has, by the chance of its random weights, queries and keys long enough to saturate it.
-const SATURATED: [&str; 2] = ["clap_text_model", "clvp_decoder"];
+const SATURATED: [&str; 4] = [
+    "clap_text_model",
+    "clvp_decoder",
+    "deepseek_ocr2_text",
+    "layoutlm",
+];
 
 const OPTIONS: Options = Options {
     keep_bytes: None,

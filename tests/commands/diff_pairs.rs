@@ -264,7 +264,6 @@ const TOKENS: [&str; 2] = ["--tokens", "5,9,2,20,7,11,3,8,5,9,2,20"];
 /// The prompt of a family: a picture or a sound of its case, or tokens, and those of a decoder.
 fn prompt_for(family: &str) -> Vec<String> {
     let model = original(family);
-    let config = std::fs::read_to_string(model.join("config.json")).expect("reads");
     let sibling = |name: &str| {
         let path = model.with_file_name(name);
         path.exists().then(|| path.to_string_lossy().into_owned())
@@ -276,7 +275,9 @@ fn prompt_for(family: &str) -> Vec<String> {
     if let Some(sound) = sibling("sound.wav") {
         arguments = vec!["--text".to_owned(), sound];
     }
-    if config.contains("\"is_encoder_decoder\": true") {
+    let case = model.parent().expect("a case");
+    let opened = testing::oracle_case::model_of(case).expect("opens");
+    if opened.spec.decoder_start.is_some() {
         arguments.extend(["--target-tokens", "0,5,9,4,7"].map(str::to_owned));
     }
     arguments

@@ -201,9 +201,12 @@ pub fn read_with(
     };
     if sees_both {
         for window in windows.iter_mut().flatten() {
-            *window = window.to_both_sides(|width| match recipe.reaches_whole_width {
-                true => width,
-                false => width / 2,
+            *window = window.to_both_sides(|width| {
+                if recipe.reaches_whole_width {
+                    width
+                } else {
+                    width / 2
+                }
             });
         }
     }

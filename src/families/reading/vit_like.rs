@@ -191,6 +191,10 @@ pub const KEYS_OF_QWEN: Keys = Keys {
 
 /// The input, and how it becomes rows.
 #[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for a family, and it is a constant"
+)]
 pub enum Reads {
     Pictures(Pictures),
     Text(Text),

@@ -92,9 +92,12 @@ impl Size {
             Self::Shortest(shortest) => in_proportion(shortest, height, width),
             Self::Within { of, longest } => {
                 let by = height.max(width) as f64 / longest.max(1) as f64;
-                let fitted = |side: usize| match by > 1.0 {
-                    true => (side as f64 / by).floor() as usize,
-                    false => side,
+                let fitted = |side: usize| {
+                    if by > 1.0 {
+                        (side as f64 / by).floor() as usize
+                    } else {
+                        side
+                    }
                 };
                 [height, width].map(|side| fitted(side).div_ceil(of.max(1)).max(1) * of)
             }

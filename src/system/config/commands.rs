@@ -252,7 +252,6 @@ fn words_of(value: &DeValue<'_>) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::Config;
 
     fn of(text: &str) -> Config {

@@ -269,7 +269,8 @@ impl Named<'_> {
             return Err(self.captured.at(of, &problem));
         };
         let ends = [0, of_q, of_q + rest / 2, width];
-        let parts = [0, 1, 2].map(|idx| vec![ends[idx]..ends[idx + 1]]);
+        // One stretch of columns each.
+        let parts = [0, 1, 2].map(|idx| std::iter::once(ends[idx]..ends[idx + 1]).collect());
         self.divide(stack, layer_idx, of, &parts)
     }
 
