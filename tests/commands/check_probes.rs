@@ -496,9 +496,10 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         .filter(|name| ran.iter().any(|ran| ran == *name));
     let collapsed = fired.remove("entropy-collapse").unwrap_or_default();
     assert_eq!(collapsed, saturated.copied().collect::<Vec<_>>());
-    // A random model with a head of its own may predict its text worse than any guess, and that is said.
+    // A random model may predict its text worse than any guess, and that is said.
     let guessing = fired.remove("knows-nothing").unwrap_or_default();
-    assert!(guessing.len() <= 2, "{guessing:?}");
+    let may_guess = |name: &String| ["falcon", "gpt2", "gpt_oss"].contains(&name.as_str());
+    assert!(guessing.iter().all(may_guess), "{guessing:?}");
     // Random weights: a liked key is a sink, and large scores leave no entropy guaranteed. Some designs have no scale, or one of their own.
     let checks: Vec<&str> = fired.keys().copied().collect();
     assert_eq!(
