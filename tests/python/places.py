@@ -21,8 +21,10 @@ def needs(*packages):
 
 
 def program():
-    """The attnscope command: of the environment, or one that was built here."""
+    """The attnscope command: of the environment, the one that was installed beside Python, or one that was built here."""
     given = [os.environ.get("ATTNSCOPE", "")]
+    if IS_INSTALLED:
+        given.append(os.path.join(os.path.dirname(sys.executable), "attnscope"))
     built = [os.path.join(ROOT, "target", kind, "attnscope") for kind in ("release", "debug")]
     return next((p for p in given + built if p and os.path.exists(p)), None)
 
