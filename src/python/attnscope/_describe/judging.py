@@ -14,8 +14,6 @@ from .watching import _logits_of, _quiet
 
 # Where a description counts as exact: single precision, a few thousand operations apart.
 LOGITS, PATTERNS = 1e-4, 1e-5
-# What single precision leaves of a score, as a share of it: a pattern cannot be known better than its largest score.
-OF_SCORES = 4 * torch.finfo(torch.float32).eps
 
 
 class Description:
@@ -127,9 +125,7 @@ def judge(path, reading, p):
     patterns, first = {"absolute": 0.0, "relative": 0.0}, None
     for name, attention in _attentions(reading):
         found = _difference(trace[name].double(), attention.pattern)
-        scores = trace[name.removesuffix("pattern") + "scores"]
-        largest = float(scores[scores.isfinite()].abs().max())
-        if first is None and not found["absolute"] <= max(PATTERNS, OF_SCORES * largest):
+        if first is None and not found["absolute"] <= PATTERNS:
             first = name
         patterns = {key: max(patterns[key], found[key]) for key in patterns}
     if first is None and not logits["relative"] <= LOGITS:
