@@ -7,8 +7,8 @@ use attnscope_checkpoint::Dtype;
 use attnscope_checkpoint::captured::{Array, Captured};
 use attnscope_checks::stats::{HeadReport, LayerEvidence, LayerReport, Values};
 use attnscope_compute::attention::{
-    AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, Scale, ScaledHead,
-    ScoreScale, Vectors, Visibility,
+    AttentionSpec, Audit, AuditReference, HeadSummary, LayerAudit, Repeats, Scale, ScoreScale,
+    Vectors, Visibility,
 };
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::residual::shape_of;
@@ -28,13 +28,11 @@ use super::layout::Axes;
 use super::mask_lengths::MaskLengths;
 use super::names::{Layer, Name};
 use super::own_names;
+use super::scales::Scaled;
 use super::shapes::{Kept, observe};
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace, attention_name};
 use crate::layer::{alike, found_sink, head_report};
-
-/// What a factor may leave of the scores, as a share of them, beside the rounding of the trace's dtype.
-const SCALE_REST: f64 = 1e-3;
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
@@ -348,10 +346,17 @@ impl CapturedAttention<'_> {
         let is_tokens = is_square && self.tokens.len() == n_keys && at.stack != Stack::Decoder;
         let repeats = is_tokens.then(|| Repeats::of_real(self.tokens, visibility.real_keys()));
         let scale = match (scores, self.seen) {
-            (Some(scores), Some(_)) => {
+            (Some(scores), Some(seen)) => {
                 let v = self.part(Hook::V)?;
-                let vectors = [q.as_ref(), k.as_ref(), v.as_ref()];
-                self.score_scale(&spec, &visibility, scores, vectors, row_tolerance)
+                let of_resid = self.parts.get(&Hook::ResidPost);
+                let shape = of_resid.and_then(|name| self.captured.shape(name));
+                let recorded = Scaled {
+                    scores,
+                    vectors: [q.as_ref(), k.as_ref(), v.as_ref()],
+                    d_model: shape.and_then(|shape| shape.last().copied()),
+                    call: &seen.recorded,
+                };
+                recorded.scale(&spec, &visibility, row_tolerance)
             }
             _ => None,
         };
@@ -415,52 +420,6 @@ impl CapturedAttention<'_> {
             n_keys,
             may_be_masked,
         }))
-    }
-
-    /// The factor between q·k and the scores: fitted, or else as the call stated it.
-    fn score_scale(
-        &self,
-        spec: &AttentionSpec,
-        visibility: &Visibility,
-        scores: &Heads,
-        [q, k, v]: [Option<&Heads>; 3],
-        row_tolerance: f64,
-    ) -> Option<ScoreScale> {
-        let n_heads = scores.dims[0];
-        let of_resid = self.parts.get(&Hook::ResidPost);
-        let shape = of_resid.and_then(|name| self.captured.shape(name));
-        let d_model = shape.and_then(|shape| shape.last().copied());
-        let v = v.filter(|v| n_heads.is_multiple_of(v.dims[0]) && v.dims[1] == scores.dims[2]);
-        let v_of = |head_idx: usize, v: &Heads| head_idx / (n_heads / v.dims[0]);
-        if let (Some(q), Some(k)) = (q, k) {
-            let d_head = q.dims[2];
-            let v = v.filter(|v| v.dims[2] == d_head);
-            let heads: Vec<ScaledHead<'_>> = (0..n_heads)
-                .map(|head_idx| ScaledHead {
-                    scores: scores.head(head_idx),
-                    q: q.head(head_idx),
-                    k: k.head(spec.kv_head_of(head_idx)),
-                    v: v.map(|v| v.head(v_of(head_idx, v))),
-                })
-                .collect();
-            let tolerance = SCALE_REST.max(row_tolerance);
-            let fitted = ScoreScale::of(&heads, visibility, d_head, d_model, tolerance);
-            let stated = |factor| ScoreScale::stated(factor, &heads, visibility, d_head, d_model);
-            return fitted.or_else(|| self.seen?.recorded.scale.map(stated));
-        }
-        let recorded = &self.seen?.recorded;
-        let factor = recorded.scale?;
-        let of_model = d_model.filter(|d_model| d_model.is_multiple_of(n_heads));
-        let d_head = recorded.d_head.or(v.map(|v| v.dims[2]));
-        let d_head = d_head.or(of_model.map(|d_model| d_model / n_heads))?;
-        Some(ScoreScale {
-            factor,
-            d_head,
-            n_heads,
-            d_model: d_model.unwrap_or(n_heads * d_head),
-            norms: None,
-            is_fitted: false,
-        })
     }
 
     /// Builds the report from the statistics of the heads and of the layer.

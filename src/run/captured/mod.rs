@@ -17,6 +17,7 @@ mod padding;
 mod probe;
 mod randomness;
 mod recorded;
+mod scales;
 mod shapes;
 mod summary;
 
