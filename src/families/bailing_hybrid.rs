@@ -2,13 +2,12 @@
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::error::Result;
-use attnscope_compute::kernels::recurrent::{DeltaRule, GateOrder, NormGate};
 use attnscope_compute::ops::Activation;
-use attnscope_spec::mixers::{DeltaRuleSpec, GatedNormSource, ShortConvolution};
+use attnscope_spec::mixers::DeltaRuleSpec;
 use attnscope_spec::{ModelSpec, TokenMixer};
 use serde_json::Value;
 
-use super::reading::delta::kernels;
+use super::kimi_linear::Delta;
 use super::reading::hybrid::{self, by_rule, replace};
 use super::reading::latent::{self, LatentLike};
 use super::reading::linear;
@@ -37,95 +36,57 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let attends = hybrid::attending_layers(reader, n_layers, "gated delta rule", |_| {
         by_rule((1..=n_layers).map(|nth| nth.is_multiple_of(every)))
     })?;
-    let delta = Delta::read(reader, spec.d_model)?;
+    let (delta, log_bound) = delta_of(reader, spec.d_model)?;
     let tensors = &checkpoint.tensors;
     replace(&mut spec, &attends, ".input_layernorm.weight", |at| {
-        TokenMixer::DeltaRule(delta.at(tensors, &format!("{at}.self_attn")))
+        let at = format!("{at}.self_attn");
+        TokenMixer::DeltaRule(layer_at(&delta, log_bound, tensors, &at))
     });
     Ok(spec)
 }
 
-/// What all layers of the delta rule share.
-struct Delta {
-    d_model: usize,
-    n_heads: usize,
-    d_head: usize,
-    n_tokens: usize,
-    eps: f64,
-    log_bound: Option<f32>,
+/// What all layers of the delta rule share, and how small the logarithm of a decay may be.
+fn delta_of(reader: &mut Reader<'_>, d_model: usize) -> Result<(Delta, Option<f32>)> {
+    let mut size = |knob, keys: [&'static str; 2], default: usize| {
+        let key = if reader.value(keys[0]).is_some() {
+            keys[0]
+        } else {
+            keys[1]
+        };
+        reader.size_or(knob, key, default, Origin::Default(key.to_owned()))
+    };
+    let heads = ["linear_num_heads", "num_attention_heads"];
+    let n_heads = size("mixer_value_heads", heads, 32)?;
+    let d_head = size("mixer_value_width", ["linear_head_dim", "head_dim"], 128)?;
+    let kernel = ["linear_conv_kernel_dim", "short_conv_kernel_size"];
+    let n_tokens = size("conv_width", kernel, 4)?;
+    let bound = reader.number_or("log_decay_bound", "kda_lower_bound", -5.0)?;
+    let is_bounded = reader.flag_or("bounds_decay", "kda_safe_gate", true)?;
+    let eps = reader.value("rms_norm_eps").and_then(Value::as_f64);
+    let delta = Delta {
+        d_model,
+        n_heads,
+        d_head,
+        n_tokens,
+        activation: Activation::Silu,
+        eps: eps.unwrap_or(1e-6),
+    };
+    Ok((delta, is_bounded.then_some(bound as f32)))
 }
 
-impl Delta {
-    fn read(reader: &mut Reader<'_>, d_model: usize) -> Result<Self> {
-        let mut size = |knob, keys: [&'static str; 2], default: usize| {
-            let key = if reader.value(keys[0]).is_some() {
-                keys[0]
-            } else {
-                keys[1]
-            };
-            reader.size_or(knob, key, default, Origin::Default(key.to_owned()))
-        };
-        let heads = ["linear_num_heads", "num_attention_heads"];
-        let n_heads = size("mixer_value_heads", heads, 32)?;
-        let d_head = size("mixer_value_width", ["linear_head_dim", "head_dim"], 128)?;
-        let kernel = ["linear_conv_kernel_dim", "short_conv_kernel_size"];
-        let n_tokens = size("conv_width", kernel, 4)?;
-        let bound = reader.number_or("log_decay_bound", "kda_lower_bound", -5.0)?;
-        let is_bounded = reader.flag_or("bounds_decay", "kda_safe_gate", true)?;
-        let eps = reader.value("rms_norm_eps").and_then(Value::as_f64);
-        Ok(Self {
-            d_model,
-            n_heads,
-            d_head,
-            n_tokens,
-            eps: eps.unwrap_or(1e-6),
-            log_bound: is_bounded.then_some(bound as f32),
-        })
-    }
-
-    fn at(&self, tensors: &Tensors, at: &str) -> DeltaRuleSpec {
-        let (n_heads, d_head) = (self.n_heads, self.d_head);
-        let n = n_heads * d_head;
-        let map = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, false);
-        let wide = |name: &str| map(name, self.d_model, n);
-        DeltaRuleSpec {
-            q: wide("q_proj"),
-            k: wide("k_proj"),
-            v: wide("v_proj"),
-            gate: wide("g_proj"),
-            narrow_gate: None,
-            strength: map("b_proj", self.d_model, n_heads),
-            steps: wide("forget_gate.f_proj"),
-            narrow_steps: None,
-            convolution: ShortConvolution {
-                kernels: kernels(tensors, at, [n; 3]),
-                bias: None,
-                n_channels: 3 * n,
-                n_tokens: self.n_tokens,
-            },
-            activation: Activation::Silu,
-            heads: DeltaRule {
-                n_key_heads: n_heads,
-                d_key: d_head,
-                n_value_heads: n_heads,
-                d_value: d_head,
-                by_channel: true,
-                is_tiled: false,
-            },
-            strength_scale: 1.0,
-            log_decay: format!("{at}.forget_gate.A_log"),
-            log_decay_shape: vec![n_heads],
-            log_bound: self.log_bound,
-            step_bias: format!("{at}.forget_gate.dt_bias"),
-            norm: GatedNormSource {
-                gain: format!("{at}.o_norm.weight"),
-                n_stored: d_head,
-                order: GateOrder::NormFirst,
-                gate: NormGate::Sigmoid,
-                width: d_head,
-                eps: self.eps as f32,
-            },
-            o: map("o_proj", n, self.d_model),
-        }
+/// One layer: Kimi Linear's, with whole maps for gates and steps, and decays beside their map.
+fn layer_at(delta: &Delta, log_bound: Option<f32>, tensors: &Tensors, at: &str) -> DeltaRuleSpec {
+    let n = delta.n_heads * delta.d_head;
+    let wide = |name: &str| linear(&format!("{at}.{name}"), delta.d_model, n, false);
+    DeltaRuleSpec {
+        gate: wide("g_proj"),
+        narrow_gate: None,
+        steps: wide("forget_gate.f_proj"),
+        narrow_steps: None,
+        log_decay: format!("{at}.forget_gate.A_log"),
+        log_decay_shape: vec![delta.n_heads],
+        log_bound,
+        step_bias: format!("{at}.forget_gate.dt_bias"),
+        ..delta.at(tensors, at)
     }
 }

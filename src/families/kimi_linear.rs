@@ -104,13 +104,13 @@ fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool
 }
 
 /// What all layers of the delta rule share.
-struct Delta {
-    d_model: usize,
-    n_heads: usize,
-    d_head: usize,
-    n_tokens: usize,
-    activation: Activation,
-    eps: f64,
+pub(super) struct Delta {
+    pub d_model: usize,
+    pub n_heads: usize,
+    pub d_head: usize,
+    pub n_tokens: usize,
+    pub activation: Activation,
+    pub eps: f64,
 }
 
 impl Delta {
@@ -148,7 +148,8 @@ impl Delta {
         })
     }
 
-    fn at(&self, tensors: &Tensors, at: &str) -> DeltaRuleSpec {
+    /// One layer, under its names here: narrow maps in front of those of gates and steps.
+    pub fn at(&self, tensors: &Tensors, at: &str) -> DeltaRuleSpec {
         let (n_heads, d_head) = (self.n_heads, self.d_head);
         let n = n_heads * d_head;
         let map = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, false);
