@@ -26,7 +26,7 @@ impl Role {
 }
 
 /// The terminal's own colours, in their order.
-const OWN: [Color; 16] = [
+pub(super) const OWN: [Color; 16] = [
     Color::Black,
     Color::Red,
     Color::Green,

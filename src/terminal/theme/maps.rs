@@ -3,6 +3,7 @@
 use colorgrad::Gradient;
 use ratatui::style::Color;
 
+use super::inks::OWN;
 use super::{Depth, Ground};
 
 /// Number of steps of a map in true colour.
@@ -176,25 +177,7 @@ impl Steps {
 
 /// Returns an indexed colour; the first 16 are the terminal's own.
 fn colour(n: u8) -> Color {
-    const NAMED: [Color; 16] = [
-        Color::Black,
-        Color::Red,
-        Color::Green,
-        Color::Yellow,
-        Color::Blue,
-        Color::Magenta,
-        Color::Cyan,
-        Color::Gray,
-        Color::DarkGray,
-        Color::LightRed,
-        Color::LightGreen,
-        Color::LightYellow,
-        Color::LightBlue,
-        Color::LightMagenta,
-        Color::LightCyan,
-        Color::White,
-    ];
-    let named = NAMED.get(usize::from(n)).copied();
+    let named = OWN.get(usize::from(n)).copied();
     named.unwrap_or(Color::Indexed(n))
 }
 
