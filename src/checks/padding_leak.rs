@@ -18,7 +18,8 @@
 //! ## False alarms
 //! Families whose learned positions cannot be shifted are told positions explicitly; one that takes none is not tried. Pads on the
 //! left are not tried where layers without attention read padding by design: recurrent ones, and those with a bias before a convolution;
-//! nor where the first token sees all others, which a pad in its place does not. Without them a causal model is not tested: pads on
+//! nor where the first token sees all others, which a pad in its place does not; nor where an indexer picks blocks of keys, which begin
+//! at fixed places, so that pads move a text against them. Without them a causal model is not tested: pads on
 //! the right cannot reach its tokens. A probed model that takes no `position_ids` and
 //! counts positions from the first pad on is not compared with pads on the left.
 //!

@@ -3,7 +3,7 @@
 use attnscope_checks::{
     FutureProbe, Influence, InvarianceProbe, OrderProbe, Probed, Reordered, Worst,
 };
-use attnscope_compute::attention::{Bias, Globals};
+use attnscope_compute::attention::{Bias, Globals, TopKeys};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
@@ -265,8 +265,8 @@ pub fn probe_padding<O: Ops>(
             tolerance: PADDING_TOLERANCE,
         }
     };
-    // Padding on the left is not tried where it changes the text's values by design: `PositionRule::Shifted` counts it, and some
-    // mixers, global tokens and experts of limited room read it.
+    // Padding on the left is not tried where it changes the text's values by design: `PositionRule::Shifted` counts it, some mixers,
+    // global tokens and experts of limited room read it, and it moves a text against blocks of keys.
     let blocks = || model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     if blocks().any(|block| {
         let mixer = block.other_mixer();
@@ -279,11 +279,13 @@ pub fn probe_padding<O: Ops>(
     let reads_padding = blocks().any(|block| {
         let mixer = block.other_mixer();
         let globals = block.attention().and_then(|of| of.globals);
+        let top_keys = block.attention().and_then(|of| of.top_keys);
         // A pad that comes first takes the room of a token in an expert.
         let is_limited = block.feed_forward.is_limited();
         mixer.is_some_and(TokenMixer::reads_padding)
             || globals == Some(Globals::First)
             || is_limited
+            || top_keys.is_some_and(TopKeys::ranks_blocks)
     });
     let shifts = !matches!(rule, PositionRule::Shifted { .. }) && !reads_padding;
     let mut cases = vec![(format!("{N_PADS} pads on the right"), padded(0, N_PADS))];

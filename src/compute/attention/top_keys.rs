@@ -54,6 +54,13 @@ impl KeyBlocks {
     };
 }
 
+impl TopKeys {
+    /// Whether keys are ranked in blocks of several. A block begins at a multiple of its size, wherever the text begins.
+    pub fn ranks_blocks(self) -> bool {
+        matches!(self.by, KeyRank::Indexer(blocks) if blocks.size > 1)
+    }
+}
+
 impl fmt::Display for TopKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.n)?;
