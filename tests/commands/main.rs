@@ -12,6 +12,7 @@ mod boundaries;
 mod check_boundaries;
 mod check_command;
 mod check_probes;
+mod check_references;
 mod checks;
 mod command_lines;
 mod commands;
