@@ -178,6 +178,7 @@ fn stack(
         "first" => Some(Pooled::First),
         "last" => Some(Pooled::Last(None)),
         "mean" => Some(Pooled::Mean),
+        "max" => Some(Pooled::Max),
         _ => None,
     };
     described.norm_is_rms = one_of(reader, "norm", "layer", &["layer", "rms"])? == "rms";

@@ -132,8 +132,8 @@ static FIELDS: &[Field] = &[
     field("residual", "added or none", |text| {
         one_of(text, &["added", "none"])
     }),
-    field("pooled", "no, first, last or mean", |text| {
-        one_of(text, &["no", "first", "last", "mean"])
+    field("pooled", "no, first, last, mean or max", |text| {
+        one_of(text, &["no", "first", "last", "mean", "max"])
     }),
     field("d_rotary", SIZE, size),
     field(

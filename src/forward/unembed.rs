@@ -88,6 +88,7 @@ pub fn pool_hidden<O: Ops>(
         Pooled::FirstAndMeanFrom(from) => [row(0), &mean(from)].concat(),
         Pooled::FirstTwo => [row(0), row(1)].concat(),
         Pooled::MeanFrom(from) => mean(from),
+        Pooled::Max => largest_of_real(&host.values, width, sequence),
         _ => mean(0),
     };
     ops.put(&pooled.repeat(n), pooled.len(), hidden)?;
@@ -145,6 +146,24 @@ fn mean_of_real(hidden: &[f32], width: usize, sequence: &Sequence, from: usize) 
     sum.iter()
         .map(|sum| (sum / f64::from(n_real.max(1))) as f32)
         .collect()
+}
+
+/// Returns the largest value of each component over real tokens. // [width]
+fn largest_of_real(hidden: &[f32], width: usize, sequence: &Sequence) -> Vec<f32> {
+    let mut largest: Option<Vec<f32>> = None;
+    let rows = hidden.chunks(width).enumerate();
+    for (_, row) in rows.filter(|(idx, _)| sequence.is_real(*idx)) {
+        match &mut largest {
+            None => largest = Some(row.to_vec()),
+            Some(largest) => largest.iter_mut().zip(row).for_each(|(most, value)| {
+                // What is not a number is the result, as in PyTorch.
+                if *value > *most || value.is_nan() {
+                    *most = *value;
+                }
+            }),
+        }
+    }
+    largest.unwrap_or_else(|| vec![0.0; width])
 }
 
 /// Computes the logits of every position and passes them on chunk by chunk.

@@ -15,7 +15,11 @@ impl Labels {
     pub fn at_padding(&self, tokens: &[u32], real: Option<&[bool]>) -> Option<String> {
         let counts_several = matches!(
             self.pooled,
-            Pooled::Mean | Pooled::MeanOfOutputs | Pooled::MeanFrom(_) | Pooled::ByAttention
+            Pooled::Mean
+                | Pooled::Max
+                | Pooled::MeanOfOutputs
+                | Pooled::MeanFrom(_)
+                | Pooled::ByAttention
         );
         let at = self.pooled.position(tokens).filter(|_| !counts_several)?;
         let is_padding = real?.get(at) == Some(&false);
@@ -55,6 +59,8 @@ pub enum Pooled {
     Highest,
     /// The mean of the hidden states of all real positions: each position has the same outputs.
     Mean,
+    /// The largest value of each component of the hidden states over all real positions: each position has the same outputs.
+    Max,
     /// The mean of the head's outputs over all real positions.
     MeanOfOutputs,
     /// The mean of the hidden states from this position on; each position has the same outputs.
@@ -74,6 +80,7 @@ impl Pooled {
             Self::Every => None,
             Self::First
             | Self::Mean
+            | Self::Max
             | Self::MeanOfOutputs
             | Self::MeanFrom(_)
             | Self::FirstAndMeanFrom(_)
@@ -110,6 +117,7 @@ impl Pooled {
             Self::FirstOf(_) => "first end token",
             Self::Highest => "token of the highest id",
             Self::Mean => "mean of tokens",
+            Self::Max => "largest values of tokens",
             Self::MeanOfOutputs => "mean of all tokens' outputs",
             Self::MeanFrom(_) => "mean of patches",
             Self::FirstAndMeanFrom(_) => "first token and mean of patches",
@@ -155,6 +163,7 @@ mod tests {
         assert!(told(Pooled::Last(None), &behind).is_some());
         assert_eq!(told(Pooled::Last(None), &in_front), None);
         assert_eq!(told(Pooled::Mean, &in_front), None);
+        assert_eq!(told(Pooled::Max, &in_front), None);
         assert_eq!(told(Pooled::Every, &in_front), None);
         assert_eq!(labels(Pooled::First).at_padding(&tokens, None), None);
     }

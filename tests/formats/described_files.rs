@@ -23,6 +23,7 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
         "turned_table",
         "hidden_states",
         "mean_pooled",
+        "max_pooled",
         "encoder_decoder",
         "encoder_decoder_after",
     ] {

@@ -160,6 +160,29 @@ class Describes(Describing):
         model.out = nn.Linear(D, 3)
         self.exact(model, 'pooled = "mean"')
 
+    def test_classifiers_of_other_pools(self):
+        def largest(x, _):
+            return x.max(dim=1)[0]
+
+        def of_real(x, ids):
+            counts = (ids != 0).unsqueeze(-1).float()
+            return (x * counts).sum(dim=1) / counts.sum(dim=1).clamp(min=1)
+
+        def smallest(x, _):
+            return x.min(dim=1)[0]
+
+        class Classifier(Fused):
+            def forward(self, ids):
+                return self.out(self.pool(super().hidden(ids), ids))
+
+        for pool, word in ((smallest, None), (largest, "max"), (of_real, "mean")):
+            model = Classifier()
+            model.out, model.pool = nn.Linear(D, 3), pool
+            if word:
+                self.exact(model, f'pooled = "{word}"')
+            else:
+                self.refused(model, "neither a mean nor a maximum")
+
     def test_input_that_is_no_ids(self):
         class Series(Fused):
             def forward(self, x):

@@ -145,10 +145,10 @@ def read_head(p, chain, n, d_model, norms_of):
             picked = positions(p, start, node, n).reshape(rows, d_model)
             if not bool((picked != picked[:, :1]).any()) and not _mixes(p, start, node, n, d_model):
                 head.picked = picked[:, 0].tolist()
-            elif rows == 1 and _is_mean(p, chain, node, n, d_model):
-                head.pooled, head.picked = "mean", [0]
+                first_read = node
             else:
-                raise Unnamed("positions are pooled before the head in a way that is no mean", [node])
+                first_read, head.pooled = _pooled(p, chain, node, n, d_model)
+                head.picked = [0]
             break
     maps = []
     for before, node in zip(chain, chain[1:]):
@@ -164,11 +164,11 @@ def read_head(p, chain, n, d_model, norms_of):
         steps = [c for c in chain if c.idx <= first_input.idx and isinstance(c.value, torch.Tensor)
                  and c.value.shape[-1] == d_model]
         before = [c for c in steps if c.value.numel() == n * d_model and (c is start or _is_in_order(p, start, c, n, d_model))]
-        after = [c for c in steps if c.value.numel() == rows * d_model and c.value.numel() < n * d_model]
+        after = [c for c in steps if c.value.numel() == rows * d_model and c.idx >= first_read.idx]
         norms += norms_of(p, before, n, d_model)
         late = norms_of(p, after, rows, d_model) if after else []
-        if late and head.pooled == "mean":
-            raise Unnamed("a norm stands after the mean of positions", after[-1:])
+        if late and head.pooled:
+            raise Unnamed(f"a norm stands after the {head.pooled} of positions", after[-1:])
         norms += late
     else:
         norms = norms_of(p, [c for c in chain if at.idx <= c.idx <= first_input.idx], n, d_model)
@@ -215,13 +215,23 @@ def _mixes(p, start, node, n, d_model):
     return bool((times != 1).any())
 
 
-def _is_mean(p, chain, node, n, d_model):
-    """Whether a row is the mean of the rows of the last node before it that has all positions."""
-    before = [c for c in chain if c.idx < node.idx and isinstance(c.value, torch.Tensor)
-              and c.value.shape[-1:] == (d_model,) and c.value.numel() == n * d_model]
+def _pooled(p, chain, first, n, d_model):
+    """(node, word) of the row that is the mean or the largest values of all positions' rows; `first` is the first of one row.
+
+    A mean over positions that count is a sum, and a later node divides it.
+    """
+    full = [c for c in chain if c.idx < first.idx and isinstance(c.value, torch.Tensor)
+            and c.value.shape[-1:] == (d_model,) and c.value.numel() == n * d_model]
     x = fitting.random(n, d_model, seed=53)
-    got = p.run({before[-1]: like(before[-1], x)}, [node])[0].reshape(-1)
-    return fitting.close(got, x.mean(0), 1e-9)
+    ways = {"mean": x.mean(0), "max": x.amax(0)}
+    for node in chain[chain.index(first):]:
+        if not isinstance(node.value, torch.Tensor) or node.value.numel() != d_model:
+            break
+        got = p.run({full[-1]: like(full[-1], x)}, [node])[0].reshape(-1)
+        for word, expected in ways.items():
+            if fitting.close(got, expected, 1e-9):
+                return node, word
+    raise Unnamed("positions are pooled before the head in a way that is neither a mean nor a maximum", [first])
 
 
 def _read_dense(p, head, chain, source, maps, rows, d_model):
