@@ -239,6 +239,7 @@ fn judged(
             unread: Vec::new(),
             cover: Vec::new(),
             left_out: Vec::new(),
+            next: None,
             error: None,
             verdicts,
         });
@@ -310,6 +311,7 @@ fn judged(
         unread: model.checkpoint.unread.clone(),
         cover,
         left_out,
+        next: None,
         verdicts: judgement.verdicts,
     })
 }

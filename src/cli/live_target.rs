@@ -67,9 +67,20 @@ pub fn judged(
         unread: Vec::new(),
         cover: tried(&probes),
         left_out: Vec::new(),
+        next: Some(next(&ran.trace)),
         error: None,
         verdicts,
     })
+}
+
+/// What is left to do where nothing is wrong in one call of a person's code.
+fn next(trace: &Trace) -> String {
+    match &trace.absent_masks {
+        Some(names) => format!(
+            "give the call its {names}, so that they are tested: return (model, tokenizer, inputs)"
+        ),
+        None => "nothing".to_owned(),
+    }
 }
 
 /// Runs a live target, and once more if its attention is to be changed: places are those of the run before.

@@ -104,6 +104,7 @@ pub fn judged(
         unread: Vec::new(),
         cover: Vec::new(),
         left_out: Vec::new(),
+        next: None,
         verdicts,
     })
 }

@@ -129,6 +129,7 @@ impl<'a> AlignShown<'a> {
             unread: Vec::new(),
             cover: Vec::new(),
             left_out: Vec::new(),
+            next: None,
             verdicts: aligned.judge(thresholds),
         };
         Self {

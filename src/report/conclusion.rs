@@ -25,7 +25,8 @@ impl Conclusion {
             .iter()
             .filter(|group| group.worst.severity() > Severity::Info);
         let Some(worst) = grave.next() else {
-            let next = open_question(target).unwrap_or_else(|| {
+            let said = open_question(target).or_else(|| target.next.clone());
+            let next = said.unwrap_or_else(|| {
                 "nothing; attnscope check FILE.py:FUNCTION tests the code that trains the model"
                     .to_owned()
             });

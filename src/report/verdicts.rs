@@ -31,6 +31,8 @@ pub struct TargetVerdict {
     pub cover: Vec<Crossing>,
     /// What the budget did not allow.
     pub left_out: Vec<LeftOut>,
+    /// What to do where nothing is wrong, if the target itself says so.
+    pub next: Option<String>,
     /// Why nothing could be judged, if so.
     pub error: Option<String>,
     pub verdicts: Vec<(&'static Check, Verdict)>,
@@ -55,6 +57,7 @@ impl TargetVerdict {
             unread: Vec::new(),
             cover: Vec::new(),
             left_out: Vec::new(),
+            next: None,
             error: Some(reason),
             verdicts: Vec::new(),
         }

@@ -110,18 +110,14 @@ pub fn probe_live(
     pace: &dyn Pace,
 ) -> Result<Probes> {
     let given = recorded.prompt.given();
-    let is_encoder_decoder = recorded.prompt.source.is_some();
+    let written = &recorded.prompt;
+    let has_ids = recorded.values.is_none() && !written.lacks_ids;
+    let has_two = has_ids && written.source.is_some() && !given.lacks_ids;
     let request = Request {
         values: recorded.values.clone(),
-        ids: (recorded.values.is_none() && !recorded.prompt.lacks_ids).then(|| {
-            // The probe of an encoder-decoder model changes what is written.
-            let probed = if is_encoder_decoder {
-                &recorded.prompt
-            } else {
-                given
-            };
-            probed.tokens.clone()
-        }),
+        // The probe of an encoder-decoder model changes what is written, be the source a text, a picture or a sound.
+        ids: has_ids.then(|| if has_two { given } else { written }.tokens.clone()),
+        target: has_two.then(|| written.tokens.clone()),
         mask: Some(mask_of(recorded, declared)),
         documents: declared.documents.clone(),
         probes: true,

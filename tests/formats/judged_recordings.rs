@@ -110,6 +110,38 @@ fn an_attention_mask_is_used_in_layers_of_its_length() {
 }
 
 #[test]
+fn a_decoder_that_reads_a_target_hides_its_later_tokens() {
+    let mut random = Random::new(17);
+    let mut layer = |n_queries: usize, n_keys: usize, sees: &dyn Fn(usize, usize) -> bool| {
+        let head = |_| normalised(&random.rows(n_queries, n_keys, 1.0), sees, &softmax);
+        (0..2).map(head).collect::<Vec<Rows>>()
+    };
+    let all = |_: usize, _: usize| true;
+    let (n, n_target) = (12, 9);
+    let (encoder, cross) = (layer(n, n, &all), layer(n_target, n, &all));
+    let (open, hidden) = (
+        layer(n_target, n_target, &all),
+        layer(n_target, n_target, &causal),
+    );
+    let ids: Vec<i64> = (0..n_target as i64).collect();
+    let trace = |decoder: &[Rows]| {
+        Trace::default()
+            .named("encoder.blocks.0.attn", &encoder, None)
+            .named("decoder.blocks.0.attn", decoder, None)
+            .named("decoder.blocks.0.cross_attn", &cross, None)
+    };
+    let with = |trace: Trace| trace.array("decoder_tokens", whole(&[n_target], &ids));
+    assert_eq!(with(trace(&open)).said().errors(), ["mask-mass"]);
+    assert_eq!(accused(&with(trace(&hidden)).said()), [""; 0]);
+    // Queries of no tokens, as of a detector, may see each other.
+    assert_eq!(accused(&trace(&open).said()), [""; 0]);
+    // The call left the mask to whoever calls the model.
+    let unmasked = with(trace(&open)).says("absent_masks", "tgt_mask");
+    assert_eq!(accused(&unmasked.said()), [""; 0]);
+    assert!(unmasked.about().contains("gave no tgt_mask"));
+}
+
+#[test]
 fn one_row_of_tokens_that_attends_along_the_batch_is_a_wrong_axis() {
     let calls = |shape: [usize; 4]| {
         let call = |idx: usize| json!({"name": format!("blocks.{idx}.attn"), "shape": shape});

@@ -218,6 +218,20 @@ class Runs(unittest.TestCase):
         self.assertLess(tensors["probe.batch.moved"].max(), 1e-4)
         self.assertLess(tensors["probe.length.moved"].max(), 1e-3)
 
+    def test_a_probe_of_two_texts_takes_both_as_they_are_asked(self):
+        class Pair(Model):
+            """A translator whose two texts must be equally long; its source is added up."""
+
+            def forward(self, src, tgt):
+                assert src.shape == tgt.shape, (src.shape, tgt.shape)
+                return super().forward(tgt) + self.head(self.tokens(src).mean(1, keepdim=True))
+
+        for given in (None, (torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5, 6]]))):
+            subject = Subject(Pair(), inputs=given)
+            tensors, _ = read(subject.run(Asked(ids=IDS, target=IDS[::-1], probes=True, mask="causal"))[1])
+            self.assertEqual(tensors["tokens"].tolist(), IDS[::-1])
+            self.assertLess(tensors["probe.future.moved"].max(), 1e-5)
+
     def test_a_model_that_leaves_out_the_last_token_itself_is_probed_on_the_others(self):
         class Shifts(nn.Module):
             """Takes a text and its labels in one, as training code does."""
@@ -283,6 +297,8 @@ class Choices(unittest.TestCase):
         self.assertEqual(intended_mask(Masked()), ("causal", "causal by the mask that it holds (tril)"))
         self.assertEqual(intended_mask(MiniGPT())[0], "causal")
         self.assertEqual(intended_mask(Model()), (None, None))
+        self.assertEqual(intended_mask(MiniGPT(), ["mask"]), (None, None))
+        self.assertEqual(intended_mask(Masked(), ["mask"])[0], "causal")
         self.assertEqual(intended_mask(nn.Transformer(16, 2, 1, 1)), (None, None))
 
     def test_tokenizers_of_every_kind_give_the_same_ids(self):

@@ -66,6 +66,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         first_nonfinite: None,
         untrained: captured.metadata.get("attnscope.untrained").cloned(),
         discarded: discarded(captured),
+        absent_masks: seen.absent_masks.clone(),
         row_tolerance: row_tolerance(captured, &all),
         lacks: lacks(&all),
     };

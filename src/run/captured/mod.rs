@@ -64,6 +64,8 @@ pub struct Trace {
     pub untrained: Option<String>,
     /// Layers whose results the code throws away; `None` where no code was watched.
     pub discarded: Option<Vec<Discarded>>,
+    /// Masks that the call left out, in words, where most heads see later positions.
+    pub absent_masks: Option<String>,
     pub row_tolerance: f64,
     /// Missing arrays, in words.
     pub lacks: Option<String>,

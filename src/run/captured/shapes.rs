@@ -43,6 +43,8 @@ pub(super) struct Observed {
 pub(super) struct Observations {
     pub layers: BTreeMap<(Stack, Layer), Observed>,
     pub notes: Vec<String>,
+    /// Masks that the call left out, in words, where most heads see later positions.
+    pub absent_masks: Option<String>,
 }
 
 /// Reads every layer once to find the order of its axes and its mask. Fills in what `stated` leaves open.
@@ -102,9 +104,21 @@ pub(super) fn observe(
         let observed = read.observed(stack, &layer, stated, &calls, &known, is_single);
         layers.insert((stack, layer), observed);
     }
-    infer(&layers, stated);
+    let absent = absent_masks(captured, &layers);
+    // A mask that the call left out may be the one that hides later positions.
+    let writes = absent.is_none() && captured.shape("decoder_tokens").is_some();
+    infer(&layers, writes, stated);
+    notes.extend(
+        absent
+            .as_ref()
+            .map(|names| format!("the call gave no {names}, so later positions may be seen")),
+    );
     notes.extend(infer_pads(&layers, stated));
-    Ok(Observations { layers, notes })
+    Ok(Observations {
+        layers,
+        notes,
+        absent_masks: absent,
+    })
 }
 
 /// Bytes of all patterns and scores as f32. An archive does not say them before they are read.
@@ -362,10 +376,14 @@ fn across_batch(
 type Kind<'a> = (Stack, &'a str);
 
 /// Infers the direction of each kind of layer: causal if most heads give exactly nothing to later keys.
-fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
+///
+/// A decoder that reads target tokens beside an encoder `writes` them one after the other: later ones are hidden from it,
+/// whatever its heads do.
+fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, writes: bool, stated: &mut Stated) {
     if stated.causal.is_some() {
         return;
     }
+    let writes = writes && layers.keys().any(|(stack, _)| *stack == Stack::Cross);
     let mut counts: BTreeMap<Kind<'_>, (usize, usize)> = BTreeMap::new();
     let mut prefixes: BTreeMap<Kind<'_>, Vec<Option<usize>>> = BTreeMap::new();
     let mut soft: BTreeMap<Kind<'_>, bool> = BTreeMap::new();
@@ -390,7 +408,8 @@ fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
     let mut said = Vec::new();
     for ((stack, kind), (n_heads, n_causal)) in &counts {
         let is_soft = soft.get(&(*stack, *kind)) == Some(&true);
-        let causal = is_soft || 2 * n_causal > *n_heads;
+        let must_be = writes && *stack == Stack::Decoder;
+        let causal = is_soft || must_be || 2 * n_causal > *n_heads;
         stated.inferred.push((*stack, (*kind).to_owned(), causal));
         let direction = if causal { "causal" } else { "bidirectional" };
         let mut of = stack
@@ -411,6 +430,9 @@ fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
             None if is_soft => said.push(format!(
                 "{of}causal inferred: later keys receive next to nothing in all {n_heads} heads"
             )),
+            None if must_be && 2 * n_causal <= *n_heads => said.push(format!(
+                "{of}causal, since it reads target tokens beside an encoder: {n_causal} of {n_heads} heads have exactly 0 above the diagonal"
+            )),
             None => said.push(format!(
                 "{of}{direction} inferred: {n_causal} of {n_heads} heads have exactly 0 above the diagonal"
             )),
@@ -421,6 +443,21 @@ fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
     } else {
         format!("{} (--mask says otherwise)", said.join("; "))
     };
+}
+
+/// The masks that the call did not give, where most heads see later positions.
+fn absent_masks(
+    captured: &Captured,
+    layers: &BTreeMap<(Stack, Layer), Observed>,
+) -> Option<String> {
+    let names = captured.metadata.get("attnscope.absent_masks")?;
+    let reading = layers.iter().filter(|((stack, _), seen)| {
+        !matches!(stack, Stack::Encoder | Stack::Cross) && seen.is_square
+    });
+    let counts = reading.fold((0, 0), |(all, causal), (_, seen)| {
+        (all + seen.n_heads, causal + seen.n_causal)
+    });
+    (counts.0 > 2 * counts.1).then(|| names.replace(',', ", "))
 }
 
 /// Keys that look like padding in every square layer of a stack, if no padding is declared.

@@ -75,6 +75,7 @@ What the metadata says of a capture
     attnscope.is_causal        true, false or mixed: of scaled_dot_product_attention
     attnscope.untrained        why the model cannot have been trained, where its weights say so
     attnscope.discarded        JSON: layers with weights that ran and whose results the calling line drops: module, class, where
+    attnscope.absent_masks     arguments of the model that are masks by their names, and that the call left out or gave as None
     attnscope.sinks            1 where a column of learned sinks was cut off after the softmax
     attnscope.tokens_shape     of the token ids that the model was given, e.g. 2,17
     attnscope.attention_mask_name   the argument that the padding was read from

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import types
@@ -9,7 +10,7 @@ import types
 import torch
 
 from .shared import _tensors
-from .words import VIEWS
+from .words import MASK, OTHER_MASK, VIEWS
 
 
 def _name(func):
@@ -242,6 +243,17 @@ def _is_position_first(ids, named):
     turned = [value for value in others if value.shape == (n_rows, n) and bool(((value == 0) | (value == 1)).all())]
     same = [value for value in others if value.shape == (n_rows, n_rows)]
     return bool(squares or turned) and not same
+
+
+def absent_masks(module, args, kwargs):
+    """The arguments of a call that are None and may be, by their names, a mask of later positions."""
+    try:
+        call = inspect.signature(module.forward).bind_partial(*args, **kwargs)
+    except (TypeError, ValueError):
+        return []
+    call.apply_defaults()
+    return [name for name, value in call.arguments.items()
+            if value is None and MASK.search(name) and not OTHER_MASK.search(name)]
 
 
 def _padding_mask(name, mask, tokens, shape):

@@ -18,6 +18,7 @@ from torch import nn
 from .axes import (
     _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_position_first, _is_relu, _labels, _moved_axes, _operands,
     _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
+    absent_masks,
 )
 from .discarding import _Discards
 from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
@@ -72,6 +73,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         self.logits = None  # [position, token]
         self.begin_reshapes()
         self.begin_discards()
+        self.absent_masks = []
         self.draws = _Draws(self.model)
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
@@ -198,6 +200,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             module = module._orig_mod  # compiled
         try:
             named = dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
+            self.absent_masks = absent_masks(module, args, kwargs)
         except (TypeError, ValueError):
             named = {str(i): arg for i, arg in enumerate(args)}
             named.update(kwargs)
@@ -207,9 +210,10 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             named.update({f"{name}.{i}": value for i, value in enumerate(named.pop(name))})  # its *args
         plain = [name for name, value in named.items() if _is_ids(value)
                  and not re.search(r"mask|label|target_out|type|position|decoder|tgt|trg|valid|length|segment|time|step", name)]
-        later = [name for name, value in named.items() if _is_ids(value) and re.search(r"decoder_input|tgt|trg", name)
-                 and "mask" not in name]
+        later = [name for name, value in named.items() if _is_ids(value) and re.search(r"decoder_|tgt|trg", name)
+                 and not re.search(r"mask|position|type|label|_out", name)]
         plain.sort(key=lambda name: name != "input_ids")
+        later = later or plain[1:2]  # written only where a decoder was seen
         if plain and _is_position_first(named[plain[0]], named):
             for name in {plain[0], *later}:
                 named[name] = named[name].T
@@ -778,6 +782,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
             "attnscope.untrained": _untrained(self.model),
+            "attnscope.absent_masks": ",".join(self.absent_masks) or None,
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
             "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
         for name, texts in labels.items():

@@ -12,7 +12,7 @@ from .._capture.axes import _is_position_first
 from .._capture.shared import _is_ids
 from .faults import Unusable
 
-TARGET = re.compile(r"tgt|trg|target|decoder|^dec_|^y$")
+TARGET = re.compile(r"tgt|trg|target|decoder|(^|_)dec(_|$)|^y$")
 NOT_TOKENS = re.compile(r"mask|length|position|segment|type|label")
 
 
@@ -146,6 +146,18 @@ class Inputs:
         """The ids of the first row of the given inputs, or of their target where there is one."""
         ids = self._at(self.places[-1])
         return (ids if ids.dim() == 1 else ids.select(self.batch_axis, 0)).tolist()
+
+    def with_source(self, ids, target):
+        """(inputs, ids) that a probe changes: where a target stands beside the source, the source is `ids` in all of its runs, and
+        what it changes is `target`, or the given one."""
+        n_texts = len(self.required) if self.given is None else len(self.places)
+        if n_texts < 2:
+            return self, ids
+        if self.given is not None:
+            made = Inputs(self.model, self.of(list(ids), None))
+            return made, made.own_ids() if target is None else target
+        self.source = torch.as_tensor(ids, device=self.device)[None]
+        return self, ids if target is None else target
 
     def of(self, ids, target, more=None):
         """(args, kwargs) of one forward call. `ids` are a list, or a tensor [batch, position] that a probe made."""

@@ -12,10 +12,11 @@ NAMES = re.compile(r"gpt|llama|causal|decoderonly|decoder_only|autoregressive", 
 TWO_SIDED = re.compile(r"encoder|bert|vit|vision|seq2seq", re.IGNORECASE)
 
 
-def intended_mask(model):
+def intended_mask(model, absent=()):
     """("causal", why) of a model that holds a causal mask, or one of whose classes is called after a causal model; (None, None) otherwise.
 
-    An encoder, or cross-attention, says nothing: not every attention of such a model has the same mask.
+    An encoder, or cross-attention, says nothing: not every attention of such a model has the same mask. Nor does a name where
+    masks are `absent` from the call: the code that trains the model gives them.
     """
     paths = [path for path, _ in model.named_modules()]
     if any(CROSS.search(path) or TWO_SIDED.search(path) for path in paths):
@@ -23,6 +24,8 @@ def intended_mask(model):
     for name, buffer in model.named_buffers():
         if _is_causal(buffer):
             return "causal", f"causal by the mask that it holds ({name})"
+    if absent:
+        return None, None
     kinds = [type(module).__name__ for module in model.modules()]
     if TWO_SIDED.search(kinds[0]):
         return None, None

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .._capture import capture, probe
+from .._capture.axes import absent_masks
 from .._capture.shared import _plain_pytorch
 from .changing import Changes
 from .faults import Unusable
@@ -34,7 +35,8 @@ class Subject:
         self.places = None  # {(module, call): name of its layer}, after the first run
         self.n_records = 0
         self.given_axis = None  # of positions, in the sequence of vectors that came with the model; after its first run
-        self.intended, self.why_intended = intended_mask(_inner(model))
+        absent = absent_masks(_inner(model), self.inputs.args, self.inputs.kwargs)
+        self.intended, self.why_intended = intended_mask(_inner(model), absent)
 
     @classmethod
     def of(cls, held, **kw):
@@ -98,7 +100,7 @@ class Subject:
             elif ids is None and inputs.given is None:
                 ids, text = self._default()
             if request.get("probes"):
-                self._probe(request, path, inputs, ids)
+                self._probe(request, path, inputs, ids, target)
             else:
                 self._record(request, path, inputs, ids, target)
             moved = place + ".safetensors"
@@ -168,7 +170,7 @@ class Subject:
             request.tell("layers", n, max(self.n_records, n))
         request.stop_if_cancelled()
 
-    def _probe(self, request, path, inputs, ids):
+    def _probe(self, request, path, inputs, ids, target):
         count, rows = [0], inputs.rows is not None
         axis = self._axis_of_given(request, os.path.dirname(path)) if rows else None
         if rows:  # vectors stand for tokens, by their numbers
@@ -177,6 +179,8 @@ class Subject:
             raise Unusable("probes change the vectors of [batch, position, feature], and this model takes [position, feature]")
         elif ids is None:
             ids = inputs.own_ids()
+        else:
+            inputs, ids = inputs.with_source(ids, target)
 
         def call(model, ids, **more):
             count[0] += 1
