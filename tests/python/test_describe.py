@@ -183,6 +183,14 @@ class Describes(Describing):
             else:
                 self.refused(model, "neither a mean nor a maximum")
 
+    def test_positions_that_are_counted_over_real_tokens(self):
+        class Counted(Fused):
+            def forward(self, ids):
+                places = torch.arange(1, ids.shape[1] + 1).expand_as(ids).masked_fill(ids == 0, 0)
+                return self.head(self.blocks(self.wte(ids) + self.wpe(places)))
+
+        self.exact(Counted(), "without", example=(torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]]),))
+
     def test_input_that_is_no_ids(self):
         class Series(Fused):
             def forward(self, x):

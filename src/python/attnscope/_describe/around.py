@@ -54,35 +54,49 @@ def read_embedding(p, chain, n, d_model):
         got = p.run({p.ids: ids.to(kind).reshape(ids_shape)}, [summed])[0]
         return got.reshape(n, d_model)
 
-    zero = of(torch.zeros(n, dtype=torch.int64))
-    parts = []
-    for first in range(0, n_vocab, n):
-        ids = torch.arange(first, min(first + n, n_vocab))
-        filled = torch.cat([ids, torch.zeros(n - len(ids), dtype=torch.int64)])
-        parts.append((of(filled) - zero)[:len(ids)])
-    rise = torch.cat(parts)  # [token, d_model], less that of token 0
-    check = torch.randint(0, n_vocab, (n,), generator=torch.Generator().manual_seed(5))
-    if not fitting.close(of(check), zero + rise[check], 1e-9):
+    least = 0
+    found = _rises(of, n, n_vocab, least)
+    if found is None and table is not None and n_vocab > 2:
+        least = 1  # code often places id 0, its padding, unlike the others
+        found = _rises(of, n, n_vocab, least)
+    if found is None:
         raise Unnamed("the embedding of a token depends on other tokens, or on its position in another way than by a sum",
                       [x for x in p.between(p.roots, summed) if p.op(x) not in VIEWS][:4])
+    base_row, rise = found
     scale = 1.0
     tokens = None
     if table is not None and table.shape[1] == d_model:
-        base = table - table[0]
+        base = (table - table[least])[least:]
         size = float((base * base).sum())
         factor = float((base * rise).sum()) / size if size else 1.0
         if fitting.close(base * factor, rise, 1e-9):
             tokens, scale = table, factor
             if abs(scale - 1) < 1e-12:
                 scale = 1.0
+    if tokens is None and least:
+        raise Unnamed("id 0 stands elsewhere than other tokens, and the embedding of those is no table's row times a number",
+                      [x for x in p.between(p.roots, summed) if p.op(x) not in VIEWS][:4])
     if tokens is None:
-        first = of(torch.zeros(n, dtype=torch.int64))[0]
-        tokens = rise + (first if table is None else 0)
-    added = zero - tokens[0] * scale  # [position, d_model]
-    size = max(1e-30, float(zero.abs().max()))
+        tokens = rise + (base_row[0] if table is None else 0)
+    added = base_row - tokens[least] * scale  # [position, d_model]
+    size = max(1e-30, float(base_row.abs().max()))
     if float(added.abs().max()) < 1e-9 * size:
         return Embedding(tokens, scale, None, norm)
     return Embedding(tokens, scale, added, norm)
+
+
+def _rises(of, n, n_vocab, least):
+    """(embedding of a text of `least` alone [position, d_model], what each id from it on adds to that [id, d_model]); None where the
+    two do not add up to the embedding of another text."""
+    base = of(torch.full((n,), least, dtype=torch.int64))
+    parts = []
+    for first in range(least, n_vocab, n):
+        ids = torch.arange(first, min(first + n, n_vocab))
+        filled = torch.cat([ids, torch.full((n - len(ids),), least, dtype=torch.int64)])
+        parts.append((of(filled) - base)[:len(ids)])
+    rise = torch.cat(parts)
+    check = torch.randint(least, n_vocab, (n,), generator=torch.Generator().manual_seed(5))
+    return (base, rise) if fitting.close(of(check), base + rise[check - least], 1e-9) else None
 
 
 def _values(p, summed, n, d_model):
@@ -101,12 +115,15 @@ def _values(p, summed, n, d_model):
 
 def _table(p, d_model):
     """The table [token, d_model] whose rows the ids choose, where one node alone does so."""
-    if len(p.roots) != 1:
+    # Positions that are counted over the ids are made of them too.
+    roots = p.roots if len(p.roots) == 1 else [
+        root for root in p.roots if all(p.op(x) in VIEWS for x in p.between([p.ids], root) if x not in (p.ids, root))]
+    if len(roots) != 1:
         return None
-    for arg in p.roots[0].inputs:
+    for arg in roots[0].inputs:
         value = arg.value
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 2 and arg not in p.active:
-            is_across = value.shape[1] != d_model or p.op(p.roots[0]) == "index" and p.roots[0].args[1][0] is None
+            is_across = value.shape[1] != d_model or p.op(roots[0]) == "index" and roots[0].args[1][0] is None
             return value.T if is_across and value.shape[0] == d_model else value
     return None
 
