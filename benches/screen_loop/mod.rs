@@ -70,6 +70,17 @@ impl ScreenLoop {
         drawn.expect("a sink takes everything");
     }
 
+    /// Draws, and counts the cells of maps in the frame.
+    pub fn draw_maps(&mut self) -> usize {
+        let app = &self.app;
+        let drawn = self.terminal.draw(|frame| draw(frame, app));
+        let drawn = drawn.expect("a sink takes everything");
+        let cells = drawn.buffer.content.iter();
+        cells
+            .filter(|cell| matches!(cell.symbol(), "▀" | "▄"))
+            .count()
+    }
+
     /// Takes in one message, and hands on what it asks of the worker.
     pub fn take_in(&mut self, msg: Msg) {
         if let Msg::Worker(event) = &msg {

@@ -39,6 +39,11 @@ pub fn mean_loss(losses: &[f32]) -> f64 {
     losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
 }
 
+/// A mean loss in words, with the positions that it is a mean over: `loss 6.568 nats per token, over 39 positions`.
+pub fn loss_words(loss: f64, positions: &str) -> String {
+    format!("loss {loss:.3} nats per token, over {positions}")
+}
+
 /// Quick test whether the confidence interval may reach the margin: it ends at about 2.6 standard errors.
 pub(super) fn may_reach(from: &[f32], to: &[f32], margin: f64) -> bool {
     let gains = differences(from, to);

@@ -24,6 +24,7 @@
 use attnscope_spec::Place;
 
 use super::evidence::{Evidence, SILENCE, SeesLabels, TrainingProbe};
+use super::gain::{loss_words, mean_loss};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -52,8 +53,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     };
     let counted = probe.pair_loss;
     let said = format!(
-        "loss {best:.3} at best over {}, {counted:.3} by counting pairs of tokens",
-        probe.positions()
+        "{}, at best, {counted:.3} by counting pairs of tokens",
+        loss_words(best, &probe.positions())
     );
     if best < counted {
         return Verdict::passed(said);
@@ -88,13 +89,10 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
 
 /// The lowest mean loss, as declared or under any reading that stayed to the last round.
 fn best(probe: &TrainingProbe) -> Option<f64> {
-    let mean = |losses: &[f32]| {
-        losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
-    };
     let declared = probe
         .declared
         .last()
-        .map(|losses| mean(losses))
+        .map(|losses| mean_loss(losses))
         .filter(|loss| loss.is_finite())?;
     let others = probe
         .readings
@@ -103,7 +101,7 @@ fn best(probe: &TrainingProbe) -> Option<f64> {
         // Without its attention, any untrained model comes nearer to counting; and to say a token that it sees is no prediction.
         .filter(|reading| reading.hypothesis.family != SILENCE)
         .filter(|reading| reading.hypothesis.sees_labels == SeesLabels::Not)
-        .map(|reading| mean(&reading.losses));
+        .map(|reading| mean_loss(&reading.losses));
     Some(
         others
             .filter(|loss| loss.is_finite())

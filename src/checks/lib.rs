@@ -86,7 +86,7 @@ pub use evidence::{
     Worst,
 };
 pub use figure::figure;
-pub use gain::mean_loss;
+pub use gain::{loss_words, mean_loss};
 pub use named::{check_named, statistic_named};
 pub use noise::Noise;
 pub use page::{checks_page, page};

@@ -21,7 +21,8 @@
 //! `prompts.jsonl` beside the checkpoint are added, or else built-in texts that the tokenizer knows. A reading is accused only if it also gains in the texts cut
 //! to their first 32 tokens, at least a quarter of what it gains in whole texts, with a 99 % interval above zero. Beginnings
 //! that hold two thirds of all positions are not asked apart, and a reading that mixes tokens by the length of the whole text has to
-//! gain more than all that gain in long texts alone. Value: nats per token gained. A verdict says how many readings were left out
+//! gain more than all that gain in long texts alone. Value: nats per token gained. Losses are
+//! means over the positions whose next two tokens are known, since some readings predict the second one. A verdict says how many readings were left out
 //! because they would have cost too much.
 //!
 //! ## False alarms
@@ -43,7 +44,7 @@ use attnscope_spec::Place;
 
 use super::credible::may_be_believed;
 use super::evidence::{Evidence, SILENCE, TestedHypothesis, TrainingProbe};
-use super::gain::{Gain, may_reach, mean_loss};
+use super::gain::{Gain, loss_words, may_reach, mean_loss};
 use super::only_far::{Beginnings, with_long_texts};
 use super::verdict::{Explained, Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
@@ -223,7 +224,7 @@ impl Against<'_> {
 
     fn of_readings(&self, candidates: &[&TestedHypothesis]) -> Verdict {
         let loss = mean_loss(self.declared);
-        let said = format!("loss {loss:.3} as declared, over {}", self.positions());
+        let said = format!("{}, as declared", loss_words(loss, &self.positions()));
         let unigram = self.probe.unigram_loss;
         let lowest = candidates
             .first()

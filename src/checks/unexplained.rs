@@ -6,7 +6,7 @@
 use attnscope_spec::{Place, Stack};
 
 use super::evidence::{SILENCE, TestedHypothesis};
-use super::gain::{Gain, mean_loss};
+use super::gain::{Gain, loss_words, mean_loss};
 use super::trained_otherwise::{Against, named};
 use super::verdict::{Finding, Severity};
 
@@ -100,10 +100,8 @@ impl Against<'_> {
         let (low, high) = gain.interval();
         let what = named(part);
         let evidence = format!(
-            "loss {:.3} as declared, over {}, {:.3} with {what}: {:.3} better, 99 % interval {low:.3}…{high:.3}; no reading does clearly \
-             more",
-            mean_loss(declared),
-            self.positions(),
+            "{}, as declared, {:.3} with {what}: {:.3} better, 99 % interval {low:.3}…{high:.3}; no reading does clearly more",
+            loss_words(mean_loss(declared), &self.positions()),
             loss(part),
             gain.mean,
         );

@@ -88,6 +88,7 @@ impl<'a> LabelScan<'a> {
             top: (0..n_positions).map(top).collect(),
             next_loss: None,
             loss: None,
+            n_in_loss: 0,
             labels,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use attnscope_checks::mean_loss;
 use attnscope_compute::kernels::logit_row::LogitRow;
 use rayon::prelude::*;
 
@@ -33,8 +34,10 @@ pub struct Predictions {
     pub top: Vec<Vec<TopToken>>,
     /// −log p of the next token, in nats; for models that predict the next token. // [position − 1]
     pub next_loss: Option<Vec<f32>>,
-    /// Mean of `next_loss` over pairs of real tokens, in nats.
+    /// Mean of `next_loss` over positions whose next token is known, in nats: both are real tokens.
     pub loss: Option<f64>,
+    /// Number of those positions.
+    pub n_in_loss: usize,
     /// Labels of a classification head: all labels at the position that counts, or the most likely one of each position.
     pub labels: Vec<LabelAt>,
 }
@@ -101,6 +104,7 @@ impl Scan {
                 top,
                 next_loss: None,
                 loss: None,
+                n_in_loss: 0,
                 labels: Vec::new(),
             };
         }
@@ -113,18 +117,18 @@ impl Scan {
             .copied()
             .chain(of_rows)
             .collect();
-        let counted: Vec<f64> = next_loss
+        let counted: Vec<f32> = next_loss
             .iter()
             .enumerate()
             .filter(|(i, _)| is_counted(*i))
-            .map(|(_, l)| f64::from(*l))
+            .map(|(_, loss)| *loss)
             .collect();
-        let loss =
-            (!counted.is_empty()).then(|| counted.iter().sum::<f64>() / counted.len() as f64);
+        let loss = (!counted.is_empty()).then(|| mean_loss(&counted));
         Predictions {
             top,
             next_loss: Some(next_loss),
             loss,
+            n_in_loss: counted.len(),
             labels: Vec::new(),
         }
     }

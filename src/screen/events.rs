@@ -150,6 +150,7 @@ impl App {
             | Event::NonFinite { run, .. }
             | Event::Finished { run, .. }
             | Event::Failed { run, .. }
+            | Event::Fed { run, .. }
             | Event::Judged { run, .. }
             | Event::Probing { run, .. }
             | Event::Detail { run, .. }
@@ -204,6 +205,7 @@ impl App {
                     took,
                 };
             }
+            Event::Fed { fed, .. } => run.fed = fed,
             Event::Failed { reason, .. } => run.state = RunState::Ended(reason),
             Event::Broken { message, .. } => {
                 run.probing = None;

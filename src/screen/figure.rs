@@ -114,17 +114,20 @@ pub fn cut(text: &str, width: usize) -> String {
 /// needed. Numbers stay, and the last two parts are shortened last.
 pub fn short_name(name: &str, width: usize) -> String {
     let mut parts: Vec<&str> = name.split('.').collect();
-    let n = parts.len();
+    let (n, mut last) = (parts.len(), "");
     for idx in (0..n.saturating_sub(2)).chain(n.saturating_sub(1)..n) {
         if parts.join(".").width() <= width {
             break;
         }
         let first = parts[idx].chars().next();
         if n > 1 && !parts[idx].starts_with(|c: char| c.is_ascii_digit()) {
+            // Which of several the last part is, its end says: `bias_ih_l0`.
+            let ending = parts[idx].find('_').filter(|_| idx + 1 == n);
+            last = ending.map_or("", |at| &parts[idx][at..]);
             parts[idx] = &parts[idx][..first.map_or(0, char::len_utf8)];
         }
     }
-    let short = parts.join(".");
+    let short = parts.join(".") + last;
     if short.width() <= width {
         return short;
     }
@@ -197,8 +200,12 @@ pub fn chunks(text: &str, width: usize) -> Vec<String> {
 
 /// Wraps words into lines of at most `width` columns.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    // A range such as `3 … 85` stays in one line.
+    const KEPT: char = '\u{a0}';
+    let text = text.replace(" … ", "\u{a0}…\u{a0}");
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
+    let words = text.split(|c: char| c.is_whitespace() && c != KEPT);
+    for word in words.filter(|word| !word.is_empty()) {
         let last = lines
             .last_mut()
             .filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
@@ -211,7 +218,24 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
             None => lines.push(word.to_owned()),
         }
     }
-    lines
+    let spaced = lines.into_iter().map(|line| line.replace(KEPT, " "));
+    spaced.collect()
+}
+
+/// The first parts that fit into so many columns uncut, with dots between them.
+pub fn fitting(parts: &[&str], width: usize) -> String {
+    let mut text = String::new();
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        let longer = match text.as_str() {
+            "" => (*part).to_owned(),
+            text => format!("{text} · {part}"),
+        };
+        if longer.width() > width {
+            break;
+        }
+        text = longer;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -263,6 +287,7 @@ mod tests {
         assert_eq!(short_name(name, 20), "b.e.l.11.a.s.query.w");
         let name = "bert.embeddings.word_embeddings.weight";
         assert_eq!(short_name(name, 26), "b.e.word_embeddings.weight");
+        assert_eq!(short_name("decoder.bias_ih_l0", 16), "decoder.b_ih_l0");
         assert_eq!(short_name("a_name_without_any_dot", 10), "a_n…ny_dot");
     }
 

@@ -234,7 +234,7 @@ fn gauge(app: Scene<'_>, share: f32, what: &str) -> Vec<Span<'static>> {
     let bar = bar(share, 10);
     vec![
         Span::styled(format!("▕{bar:<10}▏"), theme.accent()),
-        Span::raw(format!(" {what} ")),
+        Span::raw(format!(" {what} · ")),
         Span::styled(format!("{stops} stops"), theme.dim()),
     ]
 }

@@ -16,6 +16,7 @@ use super::footer::footer;
 use super::header::{header, spread};
 use super::panels;
 use super::state::app::{App, Overlay};
+use super::state::find::Target;
 use super::state::panel::Panel;
 use super::state::run::Run;
 use super::state::scene::Scene;
@@ -52,7 +53,22 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
             overlay::page(frame, areas.body, app, check, *scroll);
         }
         Some(Overlay::Find(find)) => overlay::find(frame, areas.body, app, find),
-        Some(Overlay::Palette(find)) => palette::draw(frame, areas.body, app, find),
+        Some(Overlay::Palette(find)) => {
+            let beside = palette::draw(frame, areas.body, app, find);
+            let chosen = find.item(find.cursor).map(|item| &item.target);
+            if let (
+                Some(beside),
+                Some(Target::Head {
+                    grid,
+                    layer_idx,
+                    head_idx,
+                }),
+            ) = (beside, chosen)
+            {
+                let head = (*grid, *layer_idx, *head_idx);
+                panels::head_preview::draw(frame, beside, app, head);
+            }
+        }
         Some(Overlay::Edit(editor)) => text_field::text_field(frame, areas.body, app, editor),
         Some(Overlay::Copy(offers)) => overlay::copying(frame, areas.body, app, offers),
         Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),

@@ -12,6 +12,7 @@ use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
     SweepPoint, TensorStats,
 };
+use attnscope_spec::Place;
 use attnscope_studies::over_prompts::OverPrompts;
 
 use super::effect_shown::{EffectQuery, EffectShown};
@@ -144,6 +145,11 @@ pub enum Event {
         outcome: Arc<Outcome>,
         labels: Arc<BTreeMap<u32, String>>,
         took: Duration,
+    },
+    /// Heads that the keys of induction heads read from: pairs of the earlier and the induction head.
+    Fed {
+        run: RunId,
+        fed: Vec<(Place, Place)>,
     },
     Failed {
         run: RunId,

@@ -15,6 +15,7 @@ use attnscope_spec::Model;
 
 use super::context::{Context, ModelRun};
 use super::event::{Event, Sink};
+use super::fed::fed;
 use super::lane::lock;
 use super::progress::ProgressPace;
 use super::run_id::RunId;
@@ -91,6 +92,10 @@ impl Runner {
                     labels,
                     took,
                 });
+                let fed = fed(model, &layers, pace);
+                if !fed.is_empty() {
+                    sink(Event::Fed { run, fed });
+                }
                 judged(
                     sink,
                     run,

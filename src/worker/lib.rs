@@ -10,6 +10,7 @@ mod effect;
 mod effect_shown;
 mod event;
 mod execute;
+mod fed;
 mod given;
 mod jobs;
 mod lane;

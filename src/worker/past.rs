@@ -190,6 +190,7 @@ impl Context {
             Event::Layer { run, .. }
             | Event::NonFinite { run, .. }
             | Event::Finished { run, .. }
+            | Event::Fed { run, .. }
             | Event::Judged { run, .. } => (*run, None),
             _ => return,
         };
@@ -223,6 +224,7 @@ pub(super) fn noting(context: Arc<std::sync::Mutex<Context>>, sink: Sink) -> Sin
                 | Event::Layer { .. }
                 | Event::NonFinite { .. }
                 | Event::Finished { .. }
+                | Event::Fed { .. }
                 | Event::Judged { .. }
         ) {
             lock(&context).note(&event);

@@ -7,10 +7,10 @@ use attnscope_compute::ops::Cpu;
 use attnscope_forward::Input;
 use attnscope_prompt::{Request, Tokenizer};
 use attnscope_run::{WhatIf, input_of, stripes, with_what_ifs};
-use attnscope_spec::{Model, Place};
+use attnscope_spec::{Model, Place, Stack};
 use attnscope_studies::effect::{
-    Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, retrieval,
-    rollout,
+    Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, key_feeds,
+    retrieval, rollout,
 };
 use testing::opening::opened;
 
@@ -136,6 +136,19 @@ fn heads_that_patterns_name_come_out_on_top_of_what_heads_do() {
         let best = into.find(|one| one.to == *place && one.into == Into::Keys);
         assert_eq!(best.map(|one| one.from), Some(previous), "{place}");
     }
+    // Asked for these heads alone, each gets the best of all its scores; a head feeds none of its own layer.
+    let layer_0: Vec<Place> = (0..4)
+        .map(|head_idx| Place::layer(Stack::Only, 0).head(head_idx))
+        .collect();
+    let fed = key_feeds(&model, &layer_0, &induction, &go_on).expect("weights");
+    assert_eq!(fed.len(), induction.len());
+    for one in &fed {
+        let mut into = found.compositions.iter();
+        let best = into.find(|best| best.to == one.to && best.into == Into::Keys);
+        assert_eq!(Some(one), best, "{}", one.to);
+    }
+    let none = key_feeds(&model, &induction, &induction, &go_on).expect("weights");
+    assert!(none.is_empty(), "{none:?}");
 }
 
 /// How a model's heads copy needles of random tokens.

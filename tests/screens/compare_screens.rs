@@ -362,6 +362,14 @@ fn one_list_leads_to_everything_and_reads_the_tables() {
         screen.typed(":compare with it sat .");
         shows("palette_compare", size, &mut screen);
     }
+    // Beside heads, the map of the chosen one, where there is room.
+    let with_type = |size: (u16, u16)| {
+        let mut screen = healthy(size);
+        screen.typed(":L1H2 head");
+        let text = screen.text();
+        text.lines().filter(|line| line.contains("L1H2")).count()
+    };
+    assert_eq!(with_type((120, 40)), with_type((80, 24)) + 1);
     let mut screen = healthy((120, 40));
     screen.typed(":saturated rows");
     screen.key(KeyCode::Enter);

@@ -304,7 +304,7 @@ fn tabs_cells_and_tokens_answer_to_the_mouse() {
     let (column, row) = place_of(&mut screen, " L1 ");
     screen.click(column + 10, row);
     assert_eq!(screen.app.selection.layer_idx, 1);
-    let (column, row) = place_of(&mut screen, "L0H2");
+    let (column, row) = place_of(&mut screen, "L0H2  ");
     screen.click(column, row);
     assert_eq!(
         (

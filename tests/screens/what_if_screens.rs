@@ -124,7 +124,7 @@ fn a_change_is_after_less_before() {
     screen.go(Panel::Tokens);
     let text = screen.text();
     assert!(
-        text.contains("change of probability") && text.contains("nats (+"),
+        text.contains("change of probability") && text.contains("nats per token (+"),
         "{text}"
     );
 }

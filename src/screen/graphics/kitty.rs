@@ -9,17 +9,35 @@ use ratatui::layout::Rect;
 use super::image::Image;
 
 /// Id of our only picture.
-const ID: u32 = 4_207;
+pub const ID: u32 = 4_207;
 
 /// Bytes of a part.
 const PART: usize = 4096;
 
-/// Writes an image at the cursor, scaled to an area; the terminal sends no answer and leaves the cursor in place.
-pub fn write(image: &Image, area: Rect, out: &mut impl Write) -> io::Result<()> {
+/// Where the terminal shows a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// At the cursor, below letters.
+    Cursor,
+    /// In the cells that hold placeholders of a picture with this number.
+    Placeholders(u8),
+}
+
+/// Writes an image, scaled to an area; the terminal sends no answer and leaves the cursor in place.
+pub fn write(
+    image: &Image,
+    area: Rect,
+    placement: Placement,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let data = STANDARD.encode(png(image)?);
     let mut parts = data.as_bytes().chunks(PART).peekable();
     let (columns, rows) = (area.width, area.height);
-    let mut keys = format!("a=T,f=100,i={ID},p=1,q=2,C=1,c={columns},r={rows},z=-1,");
+    let size = format!("c={columns},r={rows}");
+    let mut keys = match placement {
+        Placement::Cursor => format!("a=T,f=100,i={ID},p=1,q=2,C=1,{size},z=-1,"),
+        Placement::Placeholders(id) => format!("a=T,f=100,i={id},q=2,U=1,{size},"),
+    };
     while let Some(part) = parts.next() {
         let more = u8::from(parts.peek().is_some());
         write!(out, "\x1b_G{keys}m={more};")?;
@@ -30,9 +48,9 @@ pub fn write(image: &Image, area: Rect, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-/// Deletes the picture and frees its memory in the terminal.
-pub fn delete(out: &mut impl Write) -> io::Result<()> {
-    write!(out, "\x1b_Ga=d,d=I,i={ID},q=2\x1b\\")
+/// Deletes a picture and frees its memory in the terminal.
+pub fn delete(id: u32, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "\x1b_Ga=d,d=I,i={id},q=2\x1b\\")
 }
 
 /// Encodes the image as PNG; colour 0 is transparent.

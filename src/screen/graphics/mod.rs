@@ -10,6 +10,7 @@ mod atlas;
 mod image;
 mod iterm;
 mod kitty;
+mod placeholders;
 mod sixel;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::io::{self, Stdout, Write, stdout};
 use std::sync::Arc;
 
 use image::Image;
+use kitty::Placement;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -119,7 +121,11 @@ impl Pictures {
         self.next = self.placed(app, buffer);
         if let Some(next) = &self.next {
             for position in next.cells.iter().flat_map(|area| area.positions()) {
-                buffer[position] = Cell::default();
+                if protocol == Protocol::KittyInTmux {
+                    placeholders::fill(&mut buffer[position], position, next.area);
+                } else {
+                    buffer[position] = Cell::default();
+                }
             }
         }
         let stays = match (&self.shown, &self.next) {
@@ -149,9 +155,12 @@ impl Pictures {
         if protocol == Protocol::Sixel && self.shown.is_some() {
             erase(protocol, &next.cells, out)?;
         }
-        write!(out, "\x1b[{};{}H", area.y + 1, area.x + 1)?;
+        if protocol != Protocol::KittyInTmux {
+            write!(out, "\x1b[{};{}H", area.y + 1, area.x + 1)?;
+        }
         match protocol {
-            Protocol::Kitty => kitty::write(image, area, out)?,
+            Protocol::Kitty => kitty::write(image, area, Placement::Cursor, out)?,
+            Protocol::KittyInTmux => placeholders::write(image, area, out)?,
             Protocol::Iterm => iterm::write(image, area, out)?,
             Protocol::Sixel => sixel::write(image, out)?,
         }
@@ -165,11 +174,16 @@ impl Pictures {
         if !app.theme.has_colour() {
             return None;
         }
-        match app.panel {
+        let placed = match app.panel {
             Panel::Head => self.of_head(app, buffer),
             Panel::Overview => self.of_atlas(app, buffer),
             _ => None,
-        }
+        };
+        let most = match self.protocol {
+            Some(Protocol::KittyInTmux) => placeholders::most(),
+            _ => usize::MAX,
+        };
+        placed.filter(|placed| usize::from(placed.area.width.max(placed.area.height)) <= most)
     }
 
     fn of_head(&self, app: &App, buffer: &Buffer) -> Option<Placed> {
@@ -187,7 +201,8 @@ impl Pictures {
 
     /// All maps of an atlas as one picture. Only kitty's protocol puts a picture below letters.
     fn of_atlas(&self, app: &App, buffer: &Buffer) -> Option<Placed> {
-        if self.protocol != Some(Protocol::Kitty) {
+        let puts_below = [Protocol::Kitty, Protocol::KittyInTmux];
+        if self.protocol.is_none_or(|own| !puts_below.contains(&own)) {
             return None;
         }
         let scene = app.scene();
@@ -215,14 +230,20 @@ impl Pictures {
 /// Whether nothing but a map is drawn in an area. The last row stays free: a picture that ends there would scroll the screen.
 fn is_bare(area: Rect, buffer: &Buffer) -> bool {
     let fits = area.width > 0 && area.height > 0 && area.bottom() < buffer.area().bottom();
-    let is_map = |cell: &Cell| matches!(cell.symbol(), " " | "▀" | "▄");
+    // A diamond marks the selected query and key; the picture has a frame there.
+    let is_map = |cell: &Cell| matches!(cell.symbol(), " " | "▀" | "▄" | "◆");
     fits && area.positions().all(|position| is_map(&buffer[position]))
 }
 
 /// Erases a picture, leaving the blank cells that the next frame expects.
 fn erase(protocol: Protocol, cells: &[Rect], out: &mut impl Write) -> io::Result<()> {
+    if protocol == Protocol::KittyInTmux {
+        // The next frame replaces the placeholders as it does letters.
+        placeholders::delete(out)?;
+        return out.flush();
+    }
     if protocol == Protocol::Kitty {
-        kitty::delete(out)?;
+        kitty::delete(kitty::ID, out)?;
     }
     write!(out, "\x1b[0m")?;
     for area in cells {

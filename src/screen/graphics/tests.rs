@@ -59,6 +59,12 @@ fn a_protocol_is_used_only_where_the_terminal_says_that_it_has_one() {
         assert_eq!(Graphics::Auto.protocol(with(pairs), true), expected);
     }
     assert_eq!(Graphics::Off.protocol(with(&kitty), true), None);
+    // Inside tmux, kitty's protocol has to be asked for, and then goes through it.
+    let chosen = Graphics::Use(Protocol::Kitty);
+    let inside = [("TMUX", "/tmp/x")];
+    let through = Some(Protocol::KittyInTmux);
+    assert_eq!(chosen.protocol(with(&inside), false), through);
+    assert_eq!(chosen.protocol(with(&kitty), false), Some(Protocol::Kitty));
     let chosen = Graphics::Use(Protocol::Sixel);
     assert_eq!(chosen.protocol(with(&kitty), false), Some(Protocol::Sixel));
 }
@@ -155,7 +161,7 @@ fn kitty_parts_form_one_png_and_give_its_position() {
     let image = image(96, 12, -3, None);
     let area = Rect::new(3, 2, 12, 6);
     let mut written = Vec::new();
-    kitty::write(&image, area, &mut written).expect("writes");
+    kitty::write(&image, area, Placement::Cursor, &mut written).expect("writes");
     let text = String::from_utf8(written).expect("text");
     let mut data = String::new();
     let parts: Vec<&str> = text
@@ -334,4 +340,76 @@ fn without_the_cell_size_no_picture_is_shown() {
     let mut out = Vec::new();
     pictures.show(&mut out).expect("writes");
     assert!(out.is_empty());
+}
+
+/// What a terminal receives of bytes that went through tmux, and what tmux itself receives.
+fn through_tmux(bytes: &[u8]) -> (String, String) {
+    let text = String::from_utf8(bytes.to_vec()).expect("text");
+    let (mut outside, mut inside) = (String::new(), String::new());
+    let mut rest = text.as_str();
+    while let Some((before, wrapped)) = rest.split_once("\x1bPtmux;") {
+        inside.push_str(before);
+        // An escape inside is doubled, so a single one ends the wrapping.
+        let (mut at, bytes) = (0, wrapped.as_bytes());
+        while bytes[at] != 0x1b || bytes[at + 1] == 0x1b {
+            at += if bytes[at] == 0x1b { 2 } else { 1 };
+        }
+        outside.push_str(&wrapped[..at].replace("\x1b\x1b", "\x1b"));
+        rest = wrapped[at..].strip_prefix("\x1b\\").expect("an end");
+    }
+    inside.push_str(rest);
+    (outside, inside)
+}
+
+#[test]
+fn inside_tmux_cells_hold_placeholders_and_the_picture_goes_through() {
+    let area = Rect::new(3, 2, 12, 6);
+    let image = Arc::new(image(96, 12, -3, None));
+    let mut pictures = pictures(Protocol::KittyInTmux);
+    pictures.next = Some(Placed {
+        area,
+        image: Arc::clone(&image),
+        cells: vec![area],
+        seen: None,
+    });
+    let mut out = Vec::new();
+    pictures.show(&mut out).expect("writes");
+    let (outside, inside) = through_tmux(&out);
+    assert!(inside.is_empty(), "{inside:?}");
+    let mut data = String::new();
+    for command in outside.split("\x1b\\").filter(|part| !part.is_empty()) {
+        let command = command.strip_prefix("\x1b_G").expect("a command");
+        let (keys, payload) = command.split_once(';').expect("keys");
+        let is_first = data.is_empty();
+        for key in ["a=T", "U=1", "i=207", "c=12", "r=6", "q=2"] {
+            let is_there = keys.split(',').any(|found| found == key);
+            assert_eq!(is_there, is_first, "{key}: {keys}");
+        }
+        data.push_str(payload);
+    }
+    let (pixels, ..) = decoded(&STANDARD.decode(data).expect("base64"));
+    assert_eq!(pixels, image.pixels);
+    // Each cell says which row and column it shows, by characters that no other row or column has.
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    for position in area.positions() {
+        placeholders::fill(&mut buffer[position], position, area);
+    }
+    let marks = |x: u16, y: u16| -> Vec<char> {
+        let cell = &buffer[(x, y)];
+        assert_eq!(cell.fg, ratatui::style::Color::Indexed(207));
+        cell.symbol().chars().collect()
+    };
+    assert_eq!(marks(3, 2), ['\u{10EEEE}', '\u{305}', '\u{305}']);
+    assert_eq!(marks(4, 3), ['\u{10EEEE}', '\u{30D}', '\u{30D}']);
+    assert_eq!(marks(14, 7), ['\u{10EEEE}', '\u{33D}', '\u{34C}']);
+    assert_eq!(buffer[(2, 2)].symbol(), " ");
+    // The next frame has no map: the picture is deleted, and cells are left to the frame.
+    let app = App::new(Theme::new(Depth::Truecolor), (80, 24), "a".to_owned());
+    let mut out = Vec::new();
+    pictures
+        .take_over(&app, &mut buffer, &mut out)
+        .expect("writes");
+    let (outside, inside) = through_tmux(&out);
+    assert_eq!(outside, "\x1b_Ga=d,d=I,i=207,q=2\x1b\\");
+    assert!(inside.is_empty(), "{inside:?}");
 }

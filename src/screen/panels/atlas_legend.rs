@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use super::atlas_layout::{Cell, Layout};
 use super::grid_scale::{grid_theme, undefined_in};
 use super::statistic_figure::UNDEFINED;
-use crate::figure::{cut, figure};
+use crate::figure::{cut, figure, fitting};
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::widgets::legend::legend;
@@ -31,8 +31,8 @@ pub fn draw_legend(
         unit => format!(" {unit}"),
     };
     let n_swatches = if width >= 70 { 12 } else { 6 };
-    let low = format!(" strips {}", figure(range.0, 0));
-    let high = format!("{}{unit}", figure(range.1, 0));
+    let low = format!(" strips {}", end(range.0));
+    let high = format!("{}{unit}", end(range.1));
     let shown = (layout.layers.clone(), layout.heads.clone());
     let undefined = undefined_in(app, layout.stack, shown);
     let strips = match undefined {
@@ -61,25 +61,30 @@ pub fn draw_legend(
                 &figure(most.into(), 0),
                 n_swatches,
             ),
-            "√ of the change".to_owned(),
+            "√ of the change",
         ),
         None => (
             legend(&theme, " maps 0", "1", n_swatches),
-            "√ of weight ÷ row's largest".to_owned(),
+            // The shorter words for a narrow atlas.
+            match width {
+                ..48 => "√(weight ÷ row's max)",
+                _ => "√ of weight ÷ row's largest",
+            },
         ),
     };
     let per_pixel = first.map_or(String::new(), |head| {
         per_pixel(&head.summary.pooled, layout.cell)
     });
-    let about = format!("{about}{per_pixel} · blank = masked");
-    let lines = [(strips, meaning), (maps, about)];
+    let about = [about, per_pixel.as_str(), "blank = masked"];
+    let lines = [(strips, vec![meaning.as_str()]), (maps, about.to_vec())];
     let first = lines.len() - usize::from(n_lines).min(lines.len());
-    for (nth, (mut line, text)) in lines.into_iter().skip(first).enumerate() {
+    for (nth, (mut line, parts)) in lines.into_iter().skip(first).enumerate() {
         let room = width.saturating_sub(line.width() + 3);
-        line.push_span(Span::styled(
-            format!("   {}", cut(&text, room)),
-            app.theme.dim(),
-        ));
+        let text = match fitting(&parts, room) {
+            none if none.is_empty() => cut(parts[0], room),
+            text => text,
+        };
+        line.push_span(Span::styled(format!("   {text}"), app.theme.dim()));
         let area = Rect {
             y: layout.inside.bottom() - n_lines + nth as u16,
             height: 1,
@@ -100,6 +105,14 @@ fn per_pixel(map: &Pooled, cell: Cell) -> String {
     let keys = n_covered(map.n_cols, map.keys_per_cell, width);
     match (queries, keys) {
         (0 | 1, 0 | 1) => String::new(),
-        (queries, keys) => format!(" · pixel = max of {queries} × {keys}"),
+        (queries, keys) => format!("pixel = max of {queries} × {keys}"),
     }
+}
+
+/// A number at an end of a scale; 0 and 1 need no decimals.
+fn end(value: f64) -> String {
+    if value == 0.0 || value == 1.0 {
+        return format!("{value}");
+    }
+    figure(value, 0)
 }

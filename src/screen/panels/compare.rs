@@ -144,12 +144,27 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                  head, one layer or everywhere. Only the layers from the change on run again."
             .to_owned(),
     };
+    let lacks_text = app
+        .subject()
+        .and_then(|subject| subject.why_not(Ability::AnotherText));
+    let another = match lacks_text {
+        Some(reason) => format!("No other text either: {reason}."),
+        None => "Press E to keep this text as A and run another one as B.".to_owned(),
+    };
+    let what = if app
+        .subject()
+        .is_some_and(|subject| subject.model().is_none())
+    {
+        "recording"
+    } else {
+        "checkpoint"
+    };
     let lines = [
-        "There is no second run: this is the checkpoint as it is.".to_owned(),
+        format!("There is no second run: this is the {what} as it is."),
         String::new(),
         note,
         String::new(),
-        "Press E to keep this text as A and run another one as B.".to_owned(),
+        another,
         String::new(),
         "Start with --against to compare with another checkpoint or a trace.".to_owned(),
         String::new(),

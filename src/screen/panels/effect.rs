@@ -18,7 +18,7 @@ use crate::state::keys::Action;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
-use crate::widgets::frame::{framed, waiting};
+use crate::widgets::frame::{draw_reason, framed, waiting};
 use crate::widgets::legend::legend;
 
 /// Rows of the grid besides its layers: border, head numbers, legend.
@@ -385,11 +385,7 @@ fn draw_ranking(
     let inside = framed(frame, area, app, ranking_title(app, area.width as usize));
     let all = shown_entries(app, shown);
     if let (true, Some(why)) = (shown.heads.is_empty(), &shown.note) {
-        let width = usize::from(inside.width).saturating_sub(2).max(1);
-        let lines = wrapped(why, width).into_iter();
-        let lines = lines.map(|line| Line::styled(format!(" {line}"), app.theme.dim()));
-        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
-        return;
+        return draw_reason(frame, inside, app, why);
     }
     let n_rows = inside.height as usize;
     let here = app.selected_place();
@@ -397,8 +393,11 @@ fn draw_ranking(
         .iter()
         .position(|(place, ..)| place.is_some_and(|p| p.is_same_head(&here)));
     let first = first_row(at, all.len(), n_rows);
-    let name_width = if inside.width >= 50 { 19 } else { 12 };
-    let bar_width = (inside.width as usize).saturating_sub(name_width + 11);
+    // Names are cut only where the bars would have no room.
+    let names = all.iter().map(|(_, name, _)| name.chars().count() + 1);
+    let least = if inside.width >= 50 { 19 } else { 9 };
+    let name_width = names.max().unwrap_or(0).clamp(least, 19);
+    let bar_width = (inside.width as usize).saturating_sub(name_width + 10);
     let theme = theme_of(app, ends);
     let lines = all
         .iter()
@@ -451,9 +450,7 @@ fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
             .note
             .clone()
             .unwrap_or_else(|| "no lens here".to_owned());
-        let text = cut(&format!(" {why}"), inside.width as usize);
-        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
-        return;
+        return draw_reason(frame, inside, app, &why);
     }
     let heading = format!(" {:<7}{:>7} {:>6}  {}", "layers", "KL", "rank", "likeliest");
     let mut lines = vec![Line::styled(
@@ -481,7 +478,7 @@ fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
             } else {
                 format!(" · {part}")
             };
-            if nth > 0 && text.width() + part.width() > inside.width as usize {
+            if nth > 0 && text.width() + part.width() >= inside.width as usize {
                 break;
             }
             text.push_str(&part);

@@ -24,7 +24,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSho
     };
     let title = cut(&title, (area.width as usize).saturating_sub(4));
     let mut inside = framed(frame, area, app, title);
-    let note = shown.note.iter().filter(|_| shown.path.is_empty());
+    // Without values, the ranking has the note.
+    let is_told = shown.heads.is_empty() && chart.is_some();
+    let note = shown.note.iter();
+    let note = note.filter(|_| shown.path.is_empty() && !is_told);
     for text in note {
         let lines = wrapped(text, (inside.width as usize).saturating_sub(2));
         let lines = lines.into_iter().map(|line| format!(" {line}"));

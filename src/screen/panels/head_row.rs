@@ -243,22 +243,22 @@ fn keys_of_both(
     title: &str,
     inside: Rect,
 ) -> Vec<(Line<'static>, Option<usize>)> {
-    const NUMBER: usize = 7;
     const NARROW: usize = 34;
     let theme = &app.theme;
     let width = inside.width as usize;
     // In little room, leave out the change, which follows from the two values.
     let has_change = width >= NARROW;
-    let n_numbers = if has_change { 3 } else { 2 };
-    let name_width = width.saturating_sub(n_numbers * NUMBER + 1);
+    let (n_numbers, number) = if has_change { (3, 7) } else { (2, 6) };
+    // A column stays free on both sides.
+    let name_width = width.saturating_sub(n_numbers * number + 2);
     let mut heads = format!(
-        " {}{:>NUMBER$}{:>NUMBER$}",
+        " {}{:>number$}{:>number$}",
         fit(title, name_width),
         "A",
         "B"
     );
     if has_change {
-        let _ = write!(heads, "{:>NUMBER$}", "change");
+        let _ = write!(heads, "{:>number$}", "change");
     }
     let mut lines = vec![(Line::styled(heads, theme.title()), None)];
     let pooling = both[0].pooling();
@@ -286,10 +286,10 @@ fn keys_of_both(
         );
         let mut spans = vec![
             Span::styled(format!(" {}", fit(&name, name_width)), style),
-            Span::raw(format!("{}{}", figure(a, NUMBER), figure(b, NUMBER))),
+            Span::raw(format!("{}{}", figure(a, number), figure(b, number))),
         ];
         if has_change {
-            spans.push(Span::styled(change(a, b, NUMBER), theme.title()));
+            spans.push(Span::styled(change(a, b, number), theme.title()));
         }
         lines.push((Line::from(spans), Some(key)));
     }

@@ -17,6 +17,7 @@ mod grid_scale;
 pub mod head;
 mod head_grid;
 pub mod head_layout;
+pub mod head_preview;
 mod head_row;
 pub mod head_value;
 mod hidden_cells;

@@ -215,15 +215,17 @@ fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>
 
 /// The tokenizer's name; a reason for having none is wrapped over several lines.
 fn tokenizer_lines(app: Scene<'_>, name_width: usize, room: usize) -> Vec<Line<'static>> {
-    let letters: Vec<char> = app.tokenizer.chars().collect();
-    let line = |(idx, part): (usize, &[char])| {
+    let lines = wrapped(&app.tokenizer, room.max(1)).into_iter();
+    // A path may be longer than a line.
+    let parts = lines.flat_map(|line| crate::figure::chunks(&line, room.max(1)));
+    let line = |(idx, part): (usize, String)| {
         let name = if idx == 0 { "tokenizer" } else { "" };
         Line::from(vec![
             Span::raw(format!(" {} ", fit(name, name_width))),
-            Span::styled(part.iter().collect::<String>(), app.theme.strong()),
+            Span::styled(part, app.theme.strong()),
         ])
     };
-    letters.chunks(room.max(1)).enumerate().map(line).collect()
+    parts.enumerate().map(line).collect()
 }
 
 fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {

@@ -5,8 +5,9 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
+use unicode_width::UnicodeWidthStr;
 
-use crate::figure::{figure, fit};
+use crate::figure::{figure, fit, short_name};
 use crate::state::filter::List;
 use crate::state::run::Run;
 use crate::state::runs::Comparing;
@@ -22,8 +23,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) 
     let Some(comparison) = app.comparison().filter(|_| are_models) else {
         return draw_waiting(frame, area, app, both);
     };
+    // Without a knob to list, tensors have the room.
+    let share = if comparison.knobs.is_empty() { 32 } else { 44 };
     let [left, right] =
-        Layout::horizontal([Constraint::Percentage(44), Constraint::Min(0)]).areas(area);
+        Layout::horizontal([Constraint::Percentage(share), Constraint::Min(0)]).areas(area);
     draw_knobs(frame, left, app, comparison);
     draw_tensors(frame, right, app, comparison);
 }
@@ -117,7 +120,11 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &
         return frame.render_widget(Line::styled(text, theme.good()), inside);
     }
     let width = inside.width as usize;
-    let relation = (width / 4).clamp(8, 24);
+    let words = weights
+        .differ
+        .iter()
+        .map(|tensor| relation_of(tensor).width());
+    let relation = words.max().unwrap_or(0).clamp(10, (width / 4).max(10));
     let name = width.saturating_sub(2 * FIGURE + relation + 3);
     let header = format!(
         " {}{:>FIGURE$}{:>FIGURE$} {}",
@@ -127,14 +134,7 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &
         fit("what it is", relation)
     );
     let row = |tensor: &TensorDifference| {
-        let what = match (tensor.relation, tensor.heads.as_slice()) {
-            (Some(relation), _) => relation.label().to_owned(),
-            (None, []) => String::new(),
-            (None, heads) => {
-                let heads: Vec<String> = heads.iter().map(usize::to_string).collect();
-                format!("heads {}", heads.join(", "))
-            }
-        };
+        let what = relation_of(tensor);
         let style = if tensor.counts {
             theme.notable()
         } else {
@@ -142,7 +142,7 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &
         };
         let numbers = figure(tensor.relative, FIGURE) + &figure(tensor.max_abs, FIGURE);
         Line::from(vec![
-            Span::raw(format!(" {}", fit(&tensor.name, name))),
+            Span::raw(format!(" {}", fit(&short_name(&tensor.name, name), name))),
             Span::styled(numbers, style),
             Span::styled(format!(" {}", fit(&what, relation)), theme.accent()),
         ])
@@ -160,4 +160,28 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, comparison: &
     let header = Line::styled(header, theme.dim());
     let lines: Vec<Line<'static>> = std::iter::once(header).chain(shown).collect();
     frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// How a tensor of B relates to A's, or in which heads it differs: `heads 0–3, 6`.
+fn relation_of(tensor: &TensorDifference) -> String {
+    if let Some(relation) = tensor.relation {
+        return relation.label().to_owned();
+    }
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for head_idx in &tensor.heads {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *head_idx => *last = *head_idx,
+            _ => runs.push((*head_idx, *head_idx)),
+        }
+    }
+    let text = |(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}–{last}"),
+    };
+    let heads: Vec<String> = runs.iter().map(text).collect();
+    match heads.as_slice() {
+        [] => String::new(),
+        heads => format!("heads {}", heads.join(", ")),
+    }
 }

@@ -14,7 +14,7 @@ use super::overview_layout::{Heads, parts};
 use super::statistic_figure::statistic_figure;
 use super::summary_line::summary_line;
 use super::{atlas, atlas_layout, head, head_grid, hidden_cells, ranking};
-use crate::figure::{cut, figure, fit, wrapped};
+use crate::figure::{cut, figure, fit, fitting, wrapped};
 use crate::state::app::App;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
@@ -150,7 +150,12 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
     let high = figure(f64::from(scale.high), 0);
     let per_cell = match head::per_cell(window, per_cell) {
         None => "query ↓ key →".to_owned(),
-        Some(cells) => format!("query ↓ key → · cell = max of {cells}"),
+        Some(cells) => {
+            let cells = format!("cell = max of {cells}");
+            // The scale takes 18 columns at least.
+            let room = usize::from(below.width).saturating_sub(18);
+            fitting(&["query ↓ key →", &cells], room)
+        }
     };
     // Use fewer colours if the text would not fit next to them.
     let free = (below.width as usize).saturating_sub(6 + high.len() + per_cell.chars().count());

@@ -279,7 +279,7 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &Head
     let variance = head.stats.of(Stat::ScoreVarPredicted);
     // Without the norms of queries and keys nothing is predicted.
     let title = if variance > 0.0 {
-        " scores and the predicted normal "
+        " scores · predicted normal "
     } else {
         " scores "
     };

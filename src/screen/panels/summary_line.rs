@@ -1,7 +1,10 @@
 //! One sentence on what the run shows so far: the heads of known types, and what checks found.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
+
 use attnscope_checkpoint::counted::counted;
-use attnscope_checks::stats::HeadType;
+use attnscope_checks::stats::{HeadType, LayerReport};
 use attnscope_checks::{Severity, Status};
 use attnscope_spec::Place;
 use ratatui::text::{Line, Span};
@@ -24,6 +27,8 @@ const TOLD: [HeadType; 5] = [
 const MOST_TYPES: usize = 3;
 /// Most layers or heads that are listed.
 const MOST_PLACES: usize = 3;
+/// Most heads that are named as feeding induction heads.
+const MOST_FEEDS: usize = 2;
 
 /// The sentence, cut to a width; empty while nothing has run.
 pub fn summary_line(app: Scene<'_>, width: u16) -> Line<'static> {
@@ -56,35 +61,67 @@ fn worst(run: &Run) -> Option<Severity> {
     severities.max().filter(|worst| *worst > Severity::Info)
 }
 
-/// The heads of known types and where they are, as far as they fit: `4 induction heads in L1, 1 previous token head (L0H2)`.
+/// The heads of known types and where they are, as far as they fit: `4 induction heads in L1, fed by L0H2, 2 previous token heads
+/// in L0`.
 fn heads(app: Scene<'_>, room: usize) -> String {
-    let layers = || {
-        app.run()
-            .into_iter()
-            .flat_map(|run| run.layers.values().flatten())
+    let mut said = told(app, true);
+    let is_too_long = |said: &[String]| said.join(", ").chars().count() > room;
+    while said.len() > 1 && is_too_long(&said) {
+        said.pop();
+    }
+    if is_too_long(&said) {
+        said = told(app, false);
+        said.truncate(1);
+    }
+    if is_too_long(&said) {
+        said.clear();
+    }
+    said.join(", ")
+}
+
+/// One part of the sentence for each type that is told; `with_feeds` adds what feeds induction heads.
+fn told(app: Scene<'_>, with_feeds: bool) -> Vec<String> {
+    let Some(run) = app.run() else {
+        return Vec::new();
     };
     let mut said = Vec::new();
     for kind in TOLD {
-        let of_kind: Vec<Place> = layers()
-            .flat_map(|layer| {
-                let heads = layer.heads.iter().enumerate();
-                let heads = heads.filter(move |(_, head)| head.kind == Some(kind));
-                heads.map(|(head_idx, _)| layer.place().head(head_idx))
-            })
-            .collect();
+        let of_layer = |layer: &Arc<LayerReport>| -> Vec<Place> {
+            let heads = layer.heads.iter().enumerate();
+            let heads = heads.filter(|(_, head)| head.kind == Some(kind));
+            heads
+                .map(|(head_idx, _)| layer.place().head(head_idx))
+                .collect()
+        };
+        let of_kind: Vec<Place> = run.layers.values().flatten().flat_map(of_layer).collect();
         if of_kind.is_empty() || said.len() == MOST_TYPES {
             continue;
         }
-        let n = counted(of_kind.len(), &format!("{} head", kind.title()));
-        said.push(match places(&of_kind) {
-            Some(places) => format!("{n} {places}"),
-            None => n,
-        });
+        let mut part = counted(of_kind.len(), &format!("{} head", kind.title()));
+        if let Some(places) = places(&of_kind) {
+            part = format!("{part} {places}");
+        }
+        if let Some(feeds) = feeds(run).filter(|_| with_feeds && kind == HeadType::Induction) {
+            part = format!("{part}, fed by {feeds}");
+        }
+        said.push(part);
     }
-    while !said.is_empty() && said.join(", ").chars().count() > room {
-        said.pop();
+    said
+}
+
+/// The heads that the keys of most induction heads read from; `None` if there are none.
+fn feeds(run: &Run) -> Option<String> {
+    let mut n_fed: Vec<(Place, usize)> = Vec::new();
+    for (from, _) in &run.fed {
+        match n_fed.iter_mut().find(|(place, _)| place == from) {
+            Some((_, n)) => *n += 1,
+            None => n_fed.push((*from, 1)),
+        }
     }
-    said.join(", ")
+    n_fed.sort_by_key(|(_, n)| Reverse(*n));
+    let most = n_fed.iter().take(MOST_FEEDS);
+    let names: Vec<String> = most.map(|(from, _)| from.to_string()).collect();
+    (!names.is_empty()).then(|| names.join(" and "))
 }
 
 /// Where some heads are: the only ones by name, the others by their layers; nothing if those are many.

@@ -2,7 +2,7 @@
 
 use attnscope_report::chart::{Axis as ChartAxis, Chart, Mark, Series};
 use attnscope_report::{NOW, qk_norm_mark, rule_marks};
-use attnscope_run::SweepPoint;
+use attnscope_run::{Ability, SweepPoint};
 use attnscope_worker::Swept;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -142,7 +142,15 @@ fn words(app: Scene<'_>, swept: &Swept, width: usize) -> Vec<Line<'static>> {
         (false, None) => "a adds the whole layer",
         (false, Some(_)) => "a leaves the layer out",
     };
-    let hint = format!("  ↑↓ query · ←→ head · {layer} · w temperature=T makes it so");
+    let can_suppose = app
+        .subject()
+        .is_some_and(|subject| subject.why_not(Ability::WhatIf).is_none());
+    let suppose = if can_suppose {
+        " · w temperature=T makes it so"
+    } else {
+        ""
+    };
+    let hint = format!("  ↑↓ query · ←→ head · {layer}{suppose}");
     lines.push(Line::styled(hint, theme.dim()));
     lines
 }

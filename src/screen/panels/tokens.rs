@@ -1,5 +1,7 @@
 //! The text, each token shaded by attention from the selected query or to the selected key, and the predictions.
 
+use attnscope_checkpoint::counted::counted;
+use attnscope_checks::loss_words;
 use attnscope_run::{Ability, Predictions};
 use attnscope_spec::Stack;
 use ratatui::Frame;
@@ -11,7 +13,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::tokens_shades::{Shades, axes, selected};
 use super::{tokens_change, tokens_picture};
-use crate::figure::{cut, figure, fit, token_label};
+use crate::figure::{cut, figure, fit, fitting, token_label};
 use crate::state::app::App;
 use crate::state::filter::List;
 use crate::state::scene::Scene;
@@ -199,15 +201,20 @@ fn draw_legend(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shades: &Shade
         "computing the head …"
     } else {
         match tokens_picture::picture(app) {
-            Some(_) => "r gives/receives · outlined: selected",
-            None => "r gives/receives · underlined: selected",
+            Some(_) => "outlined: selected",
+            None => "underlined: selected",
         }
     };
     let what = if is_change { "change of " } else { "" };
-    line.push_span(Span::styled(
-        format!("  {what}probability · {state}"),
-        theme.dim(),
-    ));
+    let what = format!("{what}probability");
+    let room = usize::from(area.width).saturating_sub(line.width() + 4);
+    // What is missing matters more than the key.
+    let parts = match shades.values {
+        Some(_) => [&what, "r gives/receives", state],
+        None => [&what, state, ""],
+    };
+    let text = fitting(&parts, room);
+    line.push_span(Span::styled(format!("  {text}"), theme.dim()));
     frame.render_widget(
         line,
         Rect {
@@ -219,6 +226,14 @@ fn draw_legend(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shades: &Shade
     );
 }
 
+/// exp of a loss, without digits that nobody reads.
+fn perplexity(loss: f64) -> String {
+    match loss.exp() {
+        value if value < 1e6 => format!("{value:.2}"),
+        value => format!("{value:.1e}"),
+    }
+}
+
 fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let cannot = app
@@ -228,14 +243,22 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .run()
         .and_then(|run| run.outcome())
         .and_then(|o| o.predictions.as_ref());
-    let title = match predictions.and_then(|p| p.loss) {
-        Some(loss) => format!(
-            " predictions · loss {loss:.4} nats per token · perplexity {:.2} ",
-            loss.exp()
-        ),
-        None => " predictions ".to_owned(),
+    let loss = predictions.and_then(|p| Some((p.loss?, p.n_in_loss)));
+    let title = match loss {
+        Some((loss, n)) => {
+            let loss_words = loss_words(loss, &counted(n, "position"));
+            let perplexity = format!("perplexity {}", perplexity(loss));
+            let room = usize::from(area.width).saturating_sub(4);
+            let whole = format!("predictions · {loss_words} · {perplexity}");
+            if whole.width() <= room {
+                whole
+            } else {
+                fitting(&[&loss_words, &perplexity], room)
+            }
+        }
+        None => "predictions".to_owned(),
     };
-    let title = title + &app.filter_note(List::Tokens);
+    let title = format!(" {title} {}", app.filter_note(List::Tokens));
     let inside = framed(frame, area, app, title);
     match predictions {
         Some(predictions) => draw_top(frame, inside, app, predictions),

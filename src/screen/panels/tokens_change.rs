@@ -31,7 +31,11 @@ pub fn both_predictions<'a>(
     let losses = predictions.map(|found| found.and_then(|predictions| predictions.loss));
     let titles = match losses {
         [Some(before), Some(after)] => {
-            let loss = format!("loss {} → {} nats", figure(before, 0), figure(after, 0));
+            let loss = format!(
+                "loss {} → {} nats per token",
+                figure(before, 0),
+                figure(after, 0)
+            );
             let moved = format!("{loss} ({})", change(before, after, 0));
             vec![
                 format!(" predictions · {moved} "),

@@ -28,6 +28,8 @@ impl Graphics {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Kitty,
+    /// Kitty's protocol through tmux, in cells that hold placeholders.
+    KittyInTmux,
     Iterm,
     Sixel,
 }
@@ -41,15 +43,21 @@ impl Graphics {
     ) -> Option<Protocol> {
         match self {
             Self::Off => None,
+            // The terminal around tmux is unknown to us, so the user has to name it.
+            Self::Use(Protocol::Kitty) if is_set(&variable, "TMUX") => Some(Protocol::KittyInTmux),
             Self::Use(protocol) => Some(protocol),
             Self::Auto => detected(variable, has_sixel),
         }
     }
 }
 
+fn is_set(variable: &impl Fn(&str) -> Option<String>, name: &str) -> bool {
+    variable(name).is_some_and(|value| !value.is_empty())
+}
+
 /// The protocol of terminals that are known to have one.
 fn detected(variable: impl Fn(&str) -> Option<String>, has_sixel: bool) -> Option<Protocol> {
-    let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+    let is_set = |name: &str| is_set(&variable, name);
     let is = |name: &str, words: &[&str]| {
         let value = variable(name).unwrap_or_default().to_lowercase();
         words.iter().any(|word| value.contains(word))

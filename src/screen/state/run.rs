@@ -12,7 +12,7 @@ use attnscope_prompt::{Prompt, Source};
 use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
 };
-use attnscope_spec::Stack;
+use attnscope_spec::{Place, Stack};
 use attnscope_worker::{PromptOrigin, RunId};
 
 /// A requested part of a long head: the head, its queries and its keys.
@@ -33,6 +33,8 @@ pub struct Run {
     /// Share of the arithmetic done, from 0 to 1, once known.
     pub share: Option<f32>,
     pub nonfinite: Option<NonFinite>,
+    /// Heads that the keys of induction heads read from: pairs of the earlier and the induction head.
+    pub fed: Vec<(Place, Place)>,
     /// Verdicts of all checks, once the run has finished.
     pub judgement: Option<Arc<Judgement>>,
     /// Its findings, the worst first; of equally bad ones the first layer's.
@@ -101,6 +103,7 @@ impl Run {
             layers: BTreeMap::new(),
             state,
             nonfinite: None,
+            fed: Vec::new(),
             judgement: None,
             findings: Vec::new(),
             marks: BTreeMap::new(),

@@ -68,7 +68,7 @@ pub fn cells_of(chart: &Chart, area: Rect) -> Option<Cells<'_>> {
 /// Lays a chart out in an area; `None` without finite values, or if there is no room for the plot.
 fn placed_in(chart: &Chart, area: Rect) -> Option<(Place<'_>, Labels)> {
     let (x_ends, y_ends) = chart.x_range().zip(chart.y_range())?;
-    let y = area.y + 1 + legend_lines(chart, area.width as usize).len() as u16;
+    let y = area.y + n_title(chart) + legend_lines(chart, area.width as usize).len() as u16;
     let rows = area.bottom().saturating_sub(y + BELOW);
     let y_labels = y_ticks(chart, y_ends, rows).labels();
     let gutter = y_labels
@@ -104,6 +104,11 @@ fn y_ticks(chart: &Chart, ends: (f64, f64), rows: u16) -> Ticks {
     chart.y.ticks(ends, (rows as usize / 3).max(1))
 }
 
+/// Rows of the title: none if it has no letters.
+fn n_title(chart: &Chart) -> u16 {
+    u16::from(!chart.title.is_empty())
+}
+
 /// Draws a chart into an area: title, legend, plot, axes. Screens and text output use the same drawing.
 pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
     let area = area.intersection(buf.area);
@@ -117,16 +122,17 @@ pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
     };
     let width = area.width as usize;
     write(area.x, area.y, &cut(&chart.title, width), theme.strong());
+    let n_title = n_title(chart);
     if chart.x_range().zip(chart.y_range()).is_none() {
         write(
             area.x,
-            area.y + 1,
+            area.y + n_title,
             &cut("no finite value to draw", width),
             theme.dim(),
         );
         return;
     }
-    let mut y = area.y + 1;
+    let mut y = area.y + n_title;
     for line in legend_lines(chart, width) {
         let mut x = area.x;
         for (look, text) in line {

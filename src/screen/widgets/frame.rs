@@ -127,3 +127,11 @@ pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let text = Paragraph::new(lines.collect::<Vec<_>>());
     frame.render_widget(text.style(app.theme.dim()), area);
 }
+
+/// Draws why there are no values.
+pub fn draw_reason(frame: &mut Frame<'_>, inside: Rect, app: Scene<'_>, why: &str) {
+    let width = usize::from(inside.width).saturating_sub(2).max(1);
+    let lines = wrapped(why, width).into_iter();
+    let lines = lines.map(|line| Line::styled(format!(" {line}"), app.theme.dim()));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+}

@@ -8,7 +8,7 @@ use ratatui::widgets::Paragraph;
 
 use super::frame::clear_box;
 use crate::figure::{fit, wrapped};
-use crate::state::find::Find;
+use crate::state::find::{Find, Target};
 use crate::state::scene::Scene;
 
 const WIDTH: u16 = 104;
@@ -19,7 +19,12 @@ const MARK: usize = 2;
 /// Lines of the chosen item's description.
 const ABOUT: u16 = 3;
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
+/// Narrowest list that leaves room for a picture beside it, and the columns of that room.
+const LEAST_BESIDE: u16 = 96;
+const BESIDE: u16 = 28;
+
+/// Draws the palette; gives the room beside the list that is kept free for a picture of the chosen line, if any line shown is a head.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) -> Option<Rect> {
     let theme = &app.theme;
     let place = area.centered(
         Constraint::Length(WIDTH.min(area.width)),
@@ -42,6 +47,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
     frame.render_widget(typed, input);
     let n_rows = list.height as usize;
     let first = find.cursor.saturating_sub(n_rows.saturating_sub(1));
+    let of_heads = (first..first + n_rows).filter_map(|idx| find.item(idx));
+    let has_heads = of_heads
+        .into_iter()
+        .any(|item| matches!(item.target, Target::Head { .. }));
+    let (list, beside) = if has_heads && list.width >= LEAST_BESIDE {
+        let columns = [Constraint::Min(0), Constraint::Length(BESIDE)];
+        let [list, beside] = Layout::horizontal(columns).areas(list);
+        (list, Some(beside))
+    } else {
+        (list, None)
+    };
     let width = list.width as usize;
     let name = (width.saturating_sub(KIND + MARK + 2) * 2 / 5).max(12);
     let room = width.saturating_sub(name + KIND + MARK + 2);
@@ -88,4 +104,5 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
         let below = std::iter::once(Line::default()).chain(lines);
         frame.render_widget(Paragraph::new(below.collect::<Vec<_>>()), about);
     }
+    beside
 }

@@ -273,7 +273,7 @@ fn ranks(a: &[f64], b: &[f64], n: usize) -> Ranks {
 }
 
 /// Composition score of two heads.
-fn composition(from: &HeadMaps, to: &HeadMaps, into: Into) -> Composition {
+pub(super) fn composition(from: &HeadMaps, to: &HeadMaps, into: Into) -> Composition {
     // Both circuits are products of a tall and a wide matrix; only the inner parts are multiplied.
     let (read, outer, n) = match into {
         Into::Queries => (&to.q, &to.factor_k, to.d_head),
