@@ -57,7 +57,7 @@ pub fn judged(
         Ok(probes) => (probes, Vec::new()),
         Err(reason) => (unprobed(&reason), vec![format!("not probed: {reason}")]),
     };
-    let mut verdicts = judge_live(&ran.trace, &ran.recorded, &probes, thresholds);
+    let mut verdicts = judge_live(&ran.trace, &probes, thresholds);
     verdicts.retain(|(check, _)| wants(check));
     Ok(TargetVerdict {
         target: target.to_string(),

@@ -9,9 +9,10 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 27] = modules![
+const MODULES: [(&str, &str); 28] = modules![
     "_capture" / "__init__",
     "_capture" / "axes",
+    "_capture" / "buffers",
     "_capture" / "discarding",
     "_capture" / "following",
     "_capture" / "matching",

@@ -49,9 +49,9 @@ pub use attnscope_compute::kernels::softmax_row::{SoftmaxRow, softmax_in_place, 
 pub use boundaries::{Covering, boundaries, covering};
 pub use budget::Budget;
 pub use captured::{
-    ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, about_dump, captured_head,
-    is_captured, is_dump, is_probe, judge_captured, judge_trace, open as open_trace, read_trace,
-    real_tokens,
+    ArrayNames, Declared, DeclaredMask, Randomness, Recorded, Trace, Unaudited, about_dump,
+    captured_head, is_captured, is_dump, is_probe, is_shown_otherwise, judge_captured, judge_trace,
+    open as open_trace, read_trace, read_unaudited, real_tokens, renumbered,
 };
 pub use crossings::{Crossing, crossings, probed};
 pub use edited::{Earlier, Shared};
@@ -63,7 +63,8 @@ pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe, unasked};
 pub use kept::Kept;
 pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use live::{
-    LiveRun, Told, judge_live, live_changes, live_request, probe_live, record_live, unprobed,
+    LiveRun, Told, judge_live, live_changes, live_request, probe_live, record_live,
+    record_unaudited, unprobed,
 };
 pub use logprobs::{Distributions, TokenLogProb, needs_next_tokens, token_logprobs};
 pub use memory::MemoryNeed;

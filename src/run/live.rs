@@ -12,15 +12,16 @@ use attnscope_spec::{Grid, Place};
 use serde_json::{Value, json};
 
 use super::captured::{
-    Declared, DeclaredMask, Recorded, Trace, judge_probed, read_probes, read_trace,
+    Declared, DeclaredMask, Recorded, Trace, Unaudited, judge_probed, read_probes, read_trace,
+    read_unaudited, renumbered,
 };
 use super::what_if::WhatIf;
 
 /// A recorded run of a live subject.
-#[derive(Debug)]
-pub struct LiveRun {
+pub struct LiveRun<T = Trace> {
     pub recorded: Recorded,
-    pub trace: Trace,
+    /// The trace, whole or without its audits.
+    pub trace: T,
     /// Time of the forward call, with recording.
     pub took: Duration,
     /// Times until the answer was here, and of reading it.
@@ -80,14 +81,41 @@ pub fn record_live(
     told: Told<'_>,
     pace: &dyn Pace,
 ) -> Result<LiveRun> {
+    let read = |captured: &Captured| read_trace(captured, declared);
+    ran(session, request, (told, pace), read, |trace| trace)
+}
+
+/// Runs a live subject and reads what it recorded, but for the audits that checks need.
+///
+/// # Errors
+/// As for [`record_live`].
+pub fn record_unaudited(
+    session: &mut LiveSession,
+    request: &Request,
+    declared: &Declared,
+    told: Told<'_>,
+    pace: &dyn Pace,
+) -> Result<LiveRun<Unaudited>> {
+    let read = |captured: &Captured| read_unaudited(captured, declared);
+    ran(session, request, (told, pace), read, |read| &read.trace)
+}
+
+fn ran<T>(
+    session: &mut LiveSession,
+    request: &Request,
+    (told, pace): (Told<'_>, &dyn Pace),
+    read: impl Fn(&Captured) -> Result<T>,
+    trace_of: impl Fn(&T) -> &Trace,
+) -> Result<LiveRun<T>> {
     let begun = Instant::now();
     let done = session.run(request, told, pace)?;
     let answered = begun.elapsed();
-    let mut captured = Captured::open(&done.path)?;
+    let mut captured = Captured::open_finished(&done.path)?;
     let about = session.about(pace)?.clone();
     captured.name.clone_from(&about.name);
-    let trace = read_trace(&captured, declared)?;
-    let recorded = Recorded::new(captured, &trace).of_live(about, request.values.clone());
+    let trace = read(&captured)?;
+    let recorded = Recorded::new(captured, trace_of(&trace));
+    let recorded = recorded.of_live(about, request.values.clone());
     Ok(LiveRun {
         recorded,
         trace,
@@ -124,7 +152,7 @@ pub fn probe_live(
         ..Request::default()
     };
     let done = session.run(&request, told, pace)?;
-    let captured = Captured::open(&done.path)?;
+    let captured = Captured::open_finished(&done.path)?;
     read_probes(&captured)
 }
 
@@ -140,11 +168,10 @@ fn mask_of(recorded: &Recorded, declared: &Declared) -> &'static str {
 /// Judges a recorded run, with what probes saw or why they did not run.
 pub fn judge_live(
     trace: &Trace,
-    recorded: &Recorded,
     probes: &Probes,
     thresholds: &Thresholds,
 ) -> Vec<(&'static Check, Verdict)> {
-    judge_probed(trace, &recorded.layers, probes, thresholds)
+    judge_probed(trace, &renumbered(&trace.layers), probes, thresholds)
 }
 
 /// Probes of a live subject that were not run; says why.

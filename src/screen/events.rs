@@ -152,6 +152,7 @@ impl App {
             | Event::Failed { run, .. }
             | Event::Fed { run, .. }
             | Event::Judged { run, .. }
+            | Event::Unjudged { run, .. }
             | Event::Probing { run, .. }
             | Event::Detail { run, .. }
             | Event::Part { run, .. }
@@ -186,9 +187,7 @@ impl App {
         match event {
             Event::Progress { progress, .. } => run.state = RunState::Running(progress),
             Event::Work { share, .. } => run.share = Some(share),
-            Event::Layer { report, .. } => {
-                run.layers.entry(report.stack).or_default().push(report);
-            }
+            Event::Layer { report, .. } => run.take_layer(report),
             Event::NonFinite { found, .. } => {
                 self.notice = Some(found.to_string());
                 run.nonfinite = Some(found);
@@ -228,6 +227,7 @@ impl App {
                 run.is_probed = is_probed;
                 run.probing = None;
             }
+            Event::Unjudged { reason, .. } => run.unjudged = Some(reason),
             Event::Probing { step, .. } => run.probing = Some(step),
             Event::QuestionFailed {
                 reason, question, ..

@@ -222,6 +222,8 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
             Span::styled(format!("○ {notes}{untested}"), theme.accent())
         }
         (0, 0) if run.judgement.is_some() => Span::styled("● no findings", theme.good()),
+        (0, 0) if run.is_checking() => Span::styled("○ checks running", theme.dim()),
+        (0, 0) if run.unjudged.is_some() => Span::styled("○ not checked", theme.dim()),
         (0, 0) => Span::styled("● finite", theme.good()),
         (0, n) => Span::styled(format!("! {}", counted(n, "warning")), theme.notable()),
         (n, _) => Span::styled(format!("✖ {}", counted(n, "error")), theme.bad()),

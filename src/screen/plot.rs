@@ -124,6 +124,7 @@ fn take_in(
         }
         | Event::TensorFailed { reason, .. }
         | Event::Failed { reason, .. }
+        | Event::Unjudged { reason, .. }
         | Event::QuestionFailed { reason, .. } => return Err(Error::Prompt(reason)),
         Event::Opened { .. } => {
             effects = app.update(Msg::Worker(event));

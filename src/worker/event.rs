@@ -166,6 +166,11 @@ pub enum Event {
         judgement: Arc<Judgement>,
         is_probed: bool,
     },
+    /// The checks of a finished run were stopped, or could not read it any more.
+    Unjudged {
+        run: RunId,
+        reason: String,
+    },
     /// Progress of probing the model with changed prompts.
     Probing {
         run: RunId,

@@ -32,6 +32,10 @@ impl Runner {
             Ok(Err(error)) => self.refused(is_first, &error),
             Err(message) => self.broken(id, message),
         }
+        if let Err(message) = caught(|| self.check_shown(pace)) {
+            self.unchecked.clear();
+            self.broken(id, message);
+        }
     }
 
     fn act(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) -> Result<()> {

@@ -28,6 +28,7 @@ mod sweep;
 mod terms;
 mod told;
 mod trace;
+mod unchecked;
 mod watch;
 mod worker;
 mod writing;

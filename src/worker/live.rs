@@ -12,8 +12,8 @@ use attnscope_compute::pace::Pace;
 use attnscope_live::{Code, LiveSession, LiveTarget};
 use attnscope_prompt::{Prompt, Request, Source};
 use attnscope_run::{
-    Ability, Declared, Judgement, LiveRun, Recorded, Step, Subject, WhatIf, judge_live,
-    live_changes, live_request, probe_live, read_trace, record_live, unprobed,
+    Ability, Declared, Judgement, LiveRun, Recorded, Step, Subject, Unaudited, WhatIf, judge_live,
+    live_changes, live_request, probe_live, read_trace, record_unaudited, unprobed,
 };
 
 use super::context::{Context, RunData, ShownRun};
@@ -23,6 +23,7 @@ use super::run_id::RunId;
 use super::runner::Runner;
 use super::second_run::fits;
 use super::told::tell_recorded;
+use super::unchecked::Unchecked;
 
 /// A live subject to open, and what to run first.
 #[derive(Debug)]
@@ -90,11 +91,11 @@ impl Live {
         request: &attnscope_live::Request,
         (context, sink): (&Mutex<Context>, &Sink),
         pace: &dyn Pace,
-    ) -> Result<(LiveRun, BTreeMap<u32, String>)> {
+    ) -> Result<Ran> {
         let mut session = lock(&self.session);
         session.keep_only(&shown_files(&lock(context)));
         let told = &mut |_: &str, n_done: usize, n: usize| sink(Event::RunningCode { n_done, n });
-        let ran = record_live(&mut session, request, &self.declared, told, pace)?;
+        let ran = record_unaudited(&mut session, request, &self.declared, told, pace)?;
         let predicted = ran.recorded.outcome.predictions.iter();
         let tops = predicted.flat_map(|predictions| predictions.top.iter().flatten());
         let mut ids: Vec<u32> = tops.map(|token| token.id).collect();
@@ -112,6 +113,9 @@ impl Live {
         Ok((ran, ids.into_iter().zip(texts).collect()))
     }
 }
+
+/// A run that is not audited yet, and the texts of predicted ids.
+type Ran = (LiveRun<Unaudited>, BTreeMap<u32, String>);
 
 impl Runner {
     /// Starts the process of a live subject, and shows its first run.
@@ -141,13 +145,13 @@ impl Runner {
     ) -> Result<()> {
         let live = self.live()?;
         let asked = live_request(request.as_ref(), &live.declared)?;
-        let (ran, labels) = live.record(&asked, (&self.context, &self.sink), pace)?;
+        let ran = live.record(&asked, (&self.context, &self.sink), pace)?;
         let origin = match request {
             Some(_) => PromptOrigin::Asked,
             None => PromptOrigin::BuiltIn,
         };
-        self.show_live(run, (ran, &labels), origin, is_first);
         self.last = request.map(|request| (request, origin));
+        self.show_live(run, ran, (origin, is_first));
         Ok(())
     }
 
@@ -155,9 +159,8 @@ impl Runner {
     fn show_live(
         &mut self,
         run: RunId,
-        (ran, labels): (LiveRun, &BTreeMap<u32, String>),
-        origin: PromptOrigin,
-        is_first: bool,
+        (ran, labels): Ran,
+        (origin, is_first): (PromptOrigin, bool),
     ) {
         let recorded = Arc::new(ran.recorded);
         let subject = Subject::Trace(recorded.clone());
@@ -185,21 +188,18 @@ impl Runner {
             source: source_of(ran.text.as_deref(), &recorded),
             origin,
         });
-        tell_recorded(sink, run, &recorded, (ran.took, labels));
-        judge(
-            sink,
-            run,
-            &recorded,
-            &ran.trace,
-            None,
-            &self.terms.thresholds,
-        );
+        tell_recorded(sink, run, &recorded, (ran.took, &labels));
         log::info!(
             "run {run}: {} tokens in {:?}",
             prompt.tokens.len(),
             ran.took
         );
         self.prompt = Some(prompt);
+        self.unchecked.push(Unchecked {
+            run,
+            recorded,
+            read: Some(ran.trace),
+        });
     }
 
     /// Runs the text on screen with changed attention, as B.
@@ -211,9 +211,9 @@ impl Runner {
         pace: &dyn Pace,
     ) -> Result<()> {
         let changes = live_changes(recorded, what_ifs)?;
-        let (ran, labels) = self.record_again(recorded, changes, pace)?;
+        let ran = self.record_again(recorded, changes, pace)?;
         let subject = Subject::Trace(recorded.clone());
-        self.show_second_live(run, &subject, (ran, &labels), true)
+        self.show_second_live(run, &subject, ran, true)
     }
 
     /// Loads the code anew, and runs the text on screen through it, as B.
@@ -230,14 +230,14 @@ impl Runner {
         let live = self.live()?;
         let about = lock(&live.session).reload(pace)?.clone();
         live.note_code(&about.files);
-        let (ran, labels) = self.record_again(recorded, Vec::new(), pace)?;
-        let after = ran.recorded.shape();
+        let ran = self.record_again(recorded, Vec::new(), pace)?;
+        let after = ran.0.recorded.shape();
         if after != recorded.shape() {
             // Nothing to lay side by side: a layer or a head came or went.
-            self.show_live(run, (ran, &labels), PromptOrigin::Asked, false);
+            self.show_live(run, ran, (PromptOrigin::Asked, false));
             return Ok(());
         }
-        self.show_second_live(run, subject, (ran, &labels), false)
+        self.show_second_live(run, subject, ran, false)
     }
 
     /// Runs another text, as B.
@@ -250,8 +250,8 @@ impl Runner {
     ) -> Result<()> {
         let live = self.live()?;
         let asked = live_request(Some(request), &live.declared)?;
-        let (ran, labels) = live.record(&asked, (&self.context, &self.sink), pace)?;
-        self.show_second_live(run, subject, (ran, &labels), false)
+        let ran = live.record(&asked, (&self.context, &self.sink), pace)?;
+        self.show_second_live(run, subject, ran, false)
     }
 
     /// Runs the prompt of A through another live model, as B.
@@ -290,9 +290,9 @@ impl Runner {
                 ..live_request(Some(&Request::ids(given)), &live.declared)?
             }
         };
-        let (ran, labels) = live.record(&asked, (&self.context, &self.sink), pace)?;
+        let ran = live.record(&asked, (&self.context, &self.sink), pace)?;
         lock(&self.context).second_live = Some(live);
-        self.show_second_live(run, subject, (ran, &labels), false)
+        self.show_second_live(run, subject, ran, false)
     }
 
     /// Runs the text of a recorded run again.
@@ -301,7 +301,7 @@ impl Runner {
         recorded: &Recorded,
         changes: Vec<serde_json::Value>,
         pace: &dyn Pace,
-    ) -> Result<(LiveRun, BTreeMap<u32, String>)> {
+    ) -> Result<Ran> {
         let live = self.live()?;
         let request = self.last.as_ref().map(|(request, _)| request);
         let mut asked = live_request(request, &live.declared)?;
@@ -314,10 +314,10 @@ impl Runner {
 
     /// Shows a run as B, if its heads have counterparts in A.
     fn show_second_live(
-        &self,
+        &mut self,
         run: RunId,
         a: &Subject,
-        (ran, labels): (LiveRun, &BTreeMap<u32, String>),
+        (ran, labels): Ran,
         is_what_if: bool,
     ) -> Result<()> {
         let recorded = Arc::new(ran.recorded);
@@ -334,15 +334,12 @@ impl Runner {
                 source: source_of(ran.text.as_deref(), &recorded),
             }
         });
-        tell_recorded(&self.sink, run, &recorded, (ran.took, labels));
-        judge(
-            &self.sink,
+        tell_recorded(&self.sink, run, &recorded, (ran.took, &labels));
+        self.unchecked.push(Unchecked {
             run,
-            &recorded,
-            &ran.trace,
-            None,
-            &self.terms.thresholds,
-        );
+            recorded,
+            read: Some(ran.trace),
+        });
         Ok(())
     }
 
@@ -387,13 +384,13 @@ pub(super) fn probe(
         pace,
     )?;
     let trace = read_trace(&recorded.captured, &live.declared)?;
-    judge(sink, run, recorded, &trace, Some(probes), thresholds);
+    judge((sink, run), recorded, &trace, Some(probes), thresholds);
     Ok(())
 }
 
-fn judge(
-    sink: &Sink,
-    run: RunId,
+/// Runs all checks on an audited run of a live subject.
+pub(super) fn judge(
+    (sink, run): (&Sink, RunId),
     recorded: &Recorded,
     trace: &attnscope_run::Trace,
     probes: Option<Probes>,
@@ -407,7 +404,7 @@ fn judge(
             .and_then(|live| live.lacks.probes.clone());
         unprobed(lacks.as_deref().unwrap_or("not run yet: p runs it"))
     });
-    let verdicts = judge_live(trace, recorded, &probes, thresholds);
+    let verdicts = judge_live(trace, &probes, thresholds);
     sink(Event::Judged {
         run,
         judgement: Arc::new(Judgement { verdicts, probes }),

@@ -13,6 +13,7 @@ use super::lane::lock;
 use super::run_id::RunId;
 use super::runner::Runner;
 use super::second_run::fits;
+use super::unchecked::Unchecked;
 
 /// Runs off screen that are kept whole at most, as long as their layer inputs fit [`KEEP_BYTES`] together.
 const N_WHOLE: usize = 4;
@@ -203,6 +204,12 @@ impl Context {
             ran.begun = Some(begun);
             return;
         }
+        if let Event::Layer { report, .. } = event {
+            // Audits of a recording change statistics of some layers.
+            let place = report.place();
+            let is_of_it = |event: &Event| matches!(event, Event::Layer { report, .. } if report.place() == place);
+            ran.told.retain(|event| !is_of_it(event));
+        }
         if matches!(event, Event::Judged { .. }) {
             // Probes bring a new judgement.
             let is_judgement = |event: &Event| matches!(event, Event::Judged { .. });
@@ -299,7 +306,19 @@ impl Runner {
             .iter()
             .any(|event| matches!(event, Event::Finished { .. }))
         {
+            let is_judged = |event: &Event| matches!(event, Event::Judged { .. });
+            let was_checked = told.iter().any(is_judged);
             told.into_iter().for_each(|event| (self.sink)(event));
+            if let RunData::Trace(recorded) = what
+                && !was_checked
+            {
+                self.unchecked.retain(|of| of.run != run);
+                self.unchecked.push(Unchecked {
+                    run,
+                    recorded,
+                    read: None,
+                });
+            }
             return Ok(());
         }
         let RunData::Model(ran) = what else {

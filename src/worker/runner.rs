@@ -13,6 +13,7 @@ use super::context::{Context, ModelRun};
 use super::event::{PromptOrigin, Sink};
 use super::own_device::OwnDevice;
 use super::terms::Terms;
+use super::unchecked::Unchecked;
 
 /// Another checkpoint, kept open from the last comparison.
 pub(super) struct Other {
@@ -48,6 +49,8 @@ pub(super) struct Runner {
     pub before: Option<ModelRun>,
     /// Name of a live subject's tokenizer, if it has one.
     pub live_tokenizer: Option<String>,
+    /// Runs of a live subject whose checks have not run, the newest last.
+    pub unchecked: Vec<Unchecked>,
     /// KV cache of the last generation.
     pub remembered: Option<Remembered>,
 }

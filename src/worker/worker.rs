@@ -113,6 +113,7 @@ impl Worker {
                 other: None,
                 before: None,
                 live_tokenizer: None,
+                unchecked: Vec::new(),
                 remembered: None,
             };
             move |id, job, pace: &dyn Pace| runner.job(id, job, pace)

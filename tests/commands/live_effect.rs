@@ -3,7 +3,7 @@
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, text};
 
-use super::live_targets::Stub;
+use testing::live_stub::Stub;
 
 const IDS: [usize; 6] = [1, 5, 2, 6, 3, 4];
 const TOKENS: &str = "1,5,2,6,3,4";

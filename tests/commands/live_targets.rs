@@ -1,11 +1,10 @@
 //! Live targets: code that a person names, run by Python without any package, and a process that serves a socket.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, text};
+use testing::live_stub::Stub;
 
 /// The file of a target.
 const ARRAYS: &str = "fixtures/live/arrays.py";
@@ -99,48 +98,6 @@ fn commands_that_run_weights_themselves_say_so() {
     ] {
         let error = text(&attnscope(&arguments).stderr);
         assert!(error.contains("reads weights itself"), "{error}");
-    }
-}
-
-/// A process that serves a socket.
-pub struct Stub {
-    child: Child,
-    pub target: String,
-    _directory: tempfile::TempDir,
-}
-
-impl Stub {
-    /// Starts a file of `fixtures/live`; `None` without Python.
-    pub fn start(file: &str) -> Option<Self> {
-        let directory = tempfile::tempdir().expect("a directory");
-        let socket: PathBuf = directory.path().join("socket");
-        let child = Command::new("python3")
-            .arg("-B")
-            .arg(
-                Path::new(env!("CARGO_MANIFEST_DIR"))
-                    .join("fixtures/live")
-                    .join(file),
-            )
-            .arg(&socket)
-            .stdout(Stdio::null())
-            .spawn()
-            .ok()?;
-        let until = Instant::now() + Duration::from_secs(20);
-        while !socket.exists() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(Self {
-            child,
-            target: format!("live:{}", socket.display()),
-            _directory: directory,
-        })
-    }
-}
-
-impl Drop for Stub {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use testing::checkpoint_copy::{attnscope, text};
 
-use crate::live_targets::Stub;
+use testing::live_stub::Stub;
 
 /// A function of plain Python that takes rows.
 const VECTORS: &str = "fixtures/live/arrays.py:vectors";

@@ -137,6 +137,27 @@ class Runs(unittest.TestCase):
             expected = model(torch.tensor([IDS]))[0]
         self.assertTrue(torch.equal(self.run_it(Subject(model))["logits"], expected))
 
+    def test_memory_that_a_run_takes_over_from_the_last_one_holds_nothing_of_it(self):
+        model = Model()
+        inner = model.forward
+
+        def forward(ids):  # a person's code may run in this mode, and not in every run
+            with torch.inference_mode(len(forward.runs) % 2 == 0):
+                forward.runs.append(1)
+                return inner(ids)
+
+        forward.runs = []
+        model.forward = forward
+        subject = Subject(model)
+        texts = [IDS, IDS[:5], IDS[3:], IDS[::-1]]
+        for ids in texts:
+            tensors, metadata = read(subject.run(Asked(ids=ids))[1])
+            alone = read(Subject(Model()).run(Asked(ids=ids))[1])[0]
+            self.assertEqual(metadata.get("attnscope.skipped"), None)
+            self.assertEqual(tensors.keys(), alone.keys())
+            for name, tensor in tensors.items():
+                self.assertTrue(torch.equal(tensor, alone[name]), name)
+
     def test_logits_alone_are_those_of_the_whole_trace(self):
         dropped = [{"key": "drop", "value": "zero", "places": [{"layer": "blocks.0.attn", "head": 1}]}]
         for way in ("matmul", "einsum", "sdpa"):

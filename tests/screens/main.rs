@@ -16,6 +16,8 @@ mod filters;
 mod history_opening;
 mod history_parts;
 mod history_screens;
+#[cfg(unix)]
+mod live_screens;
 mod manners;
 mod own_commands;
 mod panes;

@@ -81,6 +81,18 @@ impl Captured {
         })
     }
 
+    /// Opens a file of which whoever wrote it said that it is done, so that no write under way has to be waited for.
+    ///
+    /// # Errors
+    /// As for [`Captured::open`].
+    pub fn open_finished(path: &Path) -> Result<Self> {
+        let captured = Self::open(path)?;
+        if let Source::Tensors(tensors) = &captured.source {
+            tensors.take_as_written();
+        }
+        Ok(captured)
+    }
+
     /// Returns the arrays as tensors; `None` for an archive.
     pub fn tensors(&self) -> Option<&Tensors> {
         match &self.source {

@@ -112,6 +112,11 @@ impl Values {
         self.0[statistic_idx]
     }
 
+    /// All values, in the registry's order.
+    pub fn iter(&self) -> impl Iterator<Item = Option<f64>> + '_ {
+        self.0.iter().copied()
+    }
+
     /// The value of a statistic by its index, for arithmetic: NaN where it is absent.
     pub fn at(&self, statistic_idx: usize) -> f64 {
         self.measured(statistic_idx).unwrap_or(f64::NAN)

@@ -6,6 +6,7 @@ use super::comparison::{Comparison, Mismatch};
 use super::mask::Visibility;
 use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
 use super::score_scale::ScoreScale;
+use super::seen_keys::SeenKeys;
 use super::shape::Shape;
 use super::spec::SoftmaxAxis;
 use super::support::is_even;
@@ -194,6 +195,7 @@ impl Audit {
                 return;
             }
         }
+        let seen = visibility.seen_by(query_idx);
         for (key_idx, p) in row.iter().enumerate() {
             if *p != 0.0 {
                 self.reach = self.reach.max(query_idx.abs_diff(key_idx));
@@ -204,7 +206,7 @@ impl Audit {
                 continue;
             }
             let is_foreign = documents.get(query_idx) != documents.get(key_idx);
-            if visibility.sees(query_idx, key_idx) && !is_foreign {
+            if seen.has(key_idx) && !is_foreign {
                 continue;
             }
             let kind = if !visibility.is_real_key(key_idx) {
@@ -239,21 +241,25 @@ impl Audit {
             .iter()
             .flat_map(|shape| shape.unseen.iter().chain(&shape.pads));
         unseen.for_each(|key_idx| is_hidden[*key_idx] = true);
-        let counts = |query_idx: usize, key_idx: usize| {
+        let counts_of = |seen: &SeenKeys<'_>, query_idx: usize, key_idx: usize| {
             let documents = against.documents;
             let is_foreign = documents.get(query_idx) != documents.get(key_idx);
             let ranges = ranges.as_ref();
             let is_inside = ranges.is_none_or(|ranges| ranges[query_idx].contains(&key_idx));
             let is_shown = is_inside && !is_hidden[key_idx];
-            let is_declared = visibility.sees(query_idx, key_idx) && !is_foreign;
-            is_shown && (!is_masked || is_declared)
+            is_shown && (!is_masked || seen.has(key_idx) && !is_foreign)
+        };
+        let counts = |query_idx: usize, key_idx: usize| {
+            counts_of(&visibility.seen_by(query_idx), query_idx, key_idx)
         };
         // Asked three times of each cell: remembered where that takes little memory.
         let n_keys = visibility.n_keys;
         let is_short = pattern.len() <= MOST_REMEMBERED;
-        let cells: Vec<bool> = (0..if is_short { pattern.len() } else { 0 })
-            .map(|at| counts(at / n_keys, at % n_keys))
-            .collect();
+        let mut cells: Vec<bool> = Vec::with_capacity(if is_short { pattern.len() } else { 0 });
+        for query_idx in 0..if is_short { visibility.n_queries } else { 0 } {
+            let seen = visibility.seen_by(query_idx);
+            cells.extend((0..n_keys).map(|key_idx| counts_of(&seen, query_idx, key_idx)));
+        }
         let remembered = |query_idx: usize, key_idx: usize| cells[query_idx * n_keys + key_idx];
         let counts: &dyn Fn(usize, usize) -> bool = if is_short { &remembered } else { &counts };
         if let Some(scores) = scores {

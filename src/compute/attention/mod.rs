@@ -30,6 +30,7 @@ mod samples;
 mod scale;
 mod score_scale;
 mod scored_row;
+mod seen_keys;
 mod shape;
 mod spec;
 mod stream;
@@ -64,11 +65,12 @@ pub use repeats::Repeats;
 pub use rope::{
     GridFrequencies, GridPlaces, GridTurn, RopeDirection, RopeScaling, RopeSpec, RopeTable,
 };
-pub use row::{HeadMath, finish_row, row_scale, summarise_pattern};
+pub use row::{HeadMath, finish_row, row_scale, summarise_pattern, summarise_scores};
 pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};
 pub use scale::{KeyDivisor, OfKeys, Scale};
 pub use score_scale::{Norms, ScaledHead, ScoreScale};
+pub use seen_keys::SeenKeys;
 pub use shape::{Direction, Shape};
 pub use spec::{AttentionSpec, Bias, Growth, Mask, NoVisible, SoftmaxAxis};
 pub use stream::stream_heads;

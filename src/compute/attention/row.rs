@@ -3,6 +3,7 @@
 use super::head_bias::HeadBias;
 use super::mask::Visibility;
 use super::scale::Scale;
+use super::seen_keys::SeenKeys;
 use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 use super::top_keys::{KeyRank, keep_largest};
@@ -195,21 +196,63 @@ impl Moments {
     }
 }
 
-/// Turns a row of q·k into scores (−inf where masked) in place, fills the pattern, and summarises both.
-///
-/// `products` and `pattern` hold one element per key; `q_norm` is ‖q‖ of the row's query.
-pub fn finish_row(
+/// The scores of a row, with what is summarised of them.
+struct ScoredRow<'a> {
+    summary: RowSummary,
+    seen: SeenKeys<'a>,
+    /// Keys that a row of sparse attention keeps; `None` for all that it sees.
+    kept: Option<Vec<bool>>,
+    /// The largest score, a sink included.
+    max: f32,
+    /// What a sink adds to Σ exp(s − max).
+    of_sink: f64,
+}
+
+impl ScoredRow<'_> {
+    fn sees(&self, key_idx: usize) -> bool {
+        let is_kept = self.kept.as_ref().is_none_or(|kept| kept[key_idx]);
+        is_kept && self.seen.has_in_range(key_idx)
+    }
+
+    /// Takes Σ exp(s − max) of the row; returns its logarithm.
+    fn take_denominator(&mut self, denominator: f64) -> f64 {
+        let log_denominator = denominator.ln();
+        self.summary.log_sum_exp = (f64::from(self.max) + log_denominator) as f32;
+        log_denominator
+    }
+}
+
+/// Turns a row of q·k into scores (−inf where masked) in place, and summarises them, for a pattern that was computed elsewhere.
+pub fn summarise_scores(
     head: &HeadMath<'_>,
     query_idx: usize,
     q_norm: f32,
     products: &mut [f32],
-    pattern: &mut [f32],
 ) -> RowSummary {
+    let mut row = score_row(head, query_idx, q_norm, products);
+    if row.summary.n_visible > 0 {
+        let keys = head.visibility.range(query_idx);
+        let seen = keys.filter(|key_idx| row.sees(*key_idx));
+        let weights = seen.map(|key_idx| f64::from((products[key_idx] - row.max).exp()));
+        let denominator = weights.fold(row.of_sink, |sum, weight| sum + weight);
+        row.take_denominator(denominator);
+    }
+    row.summary
+}
+
+/// Products → scores.
+fn score_row<'a>(
+    head: &HeadMath<'a>,
+    query_idx: usize,
+    q_norm: f32,
+    products: &mut [f32],
+) -> ScoredRow<'a> {
     let range = head.visibility.range(query_idx);
+    let seen = head.visibility.seen_by(query_idx);
     let kept = head.kept_keys(query_idx, products);
     let is_visible = |key_idx: usize| {
         let is_kept = kept.as_ref().is_none_or(|(kept, _)| kept[key_idx]);
-        is_kept && head.visibility.is_seen(query_idx, key_idx)
+        is_kept && seen.has_in_range(key_idx)
     };
     let mut summary = RowSummary {
         q_norm,
@@ -217,13 +260,12 @@ pub fn finish_row(
         ..RowSummary::empty(head.visibility.is_real_query(query_idx))
     };
 
-    // Products → scores.
     products[..range.start].fill(f32::NEG_INFINITY);
     products[range.end..].fill(f32::NEG_INFINITY);
     let scale = head.scale(query_idx);
     let (mut raw, mut scored) = (Moments::new(), Moments::new());
     let (mut score_sq, mut k_norm_sq_sum, mut cosine_sum) = (0.0f64, 0.0f64, 0.0f64);
-    for key_idx in range.clone() {
+    for key_idx in range {
         if !is_visible(key_idx) {
             products[key_idx] = f32::NEG_INFINITY;
             continue;
@@ -239,11 +281,21 @@ pub fn finish_row(
         cosine_sum += f64::from(product) / k_norm;
         products[key_idx] = score;
     }
-    let scores: &[f32] = products;
+    let max = match head.sink {
+        Some(sink) => scored.max.max(sink),
+        None => scored.max,
+    };
+    let of_sink = head.sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
+    let row = |summary| ScoredRow {
+        summary,
+        seen: seen.clone(),
+        kept: kept.map(|(kept, _)| kept),
+        max,
+        of_sink,
+    };
     let n_visible = scored.n as usize;
     if n_visible == 0 {
-        fill_unseen(head.spec.no_visible, pattern, &mut summary);
-        return summary;
+        return row(summary);
     }
     summary.n_visible = n_visible as u32;
     summary.score_mean = scored.mean() as f32;
@@ -256,17 +308,33 @@ pub fn finish_row(
     (summary.raw_min, summary.raw_max) = (raw.min, raw.max);
     summary.k_norm_sq_sum = k_norm_sq_sum as f32;
     summary.cosine = (cosine_sum / (f64::from(q_norm) * scored.n)) as f32;
+    row(summary)
+}
+
+/// Turns a row of q·k into scores (−inf where masked) in place, fills the pattern, and summarises both.
+///
+/// `products` and `pattern` hold one element per key; `q_norm` is ‖q‖ of the row's query.
+pub fn finish_row(
+    head: &HeadMath<'_>,
+    query_idx: usize,
+    q_norm: f32,
+    products: &mut [f32],
+    pattern: &mut [f32],
+) -> RowSummary {
+    let range = head.visibility.range(query_idx);
+    let mut row = score_row(head, query_idx, q_norm, products);
+    let scores: &[f32] = products;
+    if row.summary.n_visible == 0 {
+        fill_unseen(head.spec.no_visible, pattern, &mut row.summary);
+        return row.summary;
+    }
 
     // Scores → pattern, using s − max so that no digits are lost when |s| is large.
     pattern[..range.start].fill(0.0);
     pattern[range.end..].fill(0.0);
-    let max = match head.sink {
-        Some(sink) => scored.max.max(sink),
-        None => scored.max,
-    };
-    let mut denominator = head.sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
+    let (max, mut denominator) = (row.max, row.of_sink);
     for key_idx in range.clone() {
-        let weight = if is_visible(key_idx) {
+        let weight = if row.sees(key_idx) {
             (scores[key_idx] - max).exp()
         } else {
             0.0
@@ -274,8 +342,7 @@ pub fn finish_row(
         pattern[key_idx] = weight;
         denominator += f64::from(weight);
     }
-    let log_denominator = denominator.ln();
-    summary.log_sum_exp = (f64::from(max) + log_denominator) as f32;
+    let log_denominator = row.take_denominator(denominator);
     let inverse = (1.0 / denominator) as f32;
     let log_p = |key_idx: usize| match head.column_log_sum_exp {
         Some(columns) => f64::from(scores[key_idx]) - f64::from(columns[key_idx]),
@@ -286,7 +353,7 @@ pub fn finish_row(
     let mut sums = PatternSums::default();
     let (mut carried, mut with_logs) = (0.0f64, 0.0f64);
     for key_idx in range {
-        if !is_visible(key_idx) {
+        if !row.sees(key_idx) {
             continue;
         }
         let log_p = log_p(key_idx);
@@ -304,6 +371,7 @@ pub fn finish_row(
             with_logs += carries * (log_p + norm.ln());
         }
     }
+    let mut summary = row.summary;
     sums.write(&mut summary);
     summary.contribution = carried as f32;
     let unit = head.value_norms.map_or(f32::NAN, unit_of);
@@ -342,7 +410,8 @@ pub fn summarise_pattern(
     summary: &mut RowSummary,
 ) {
     let mut sums = PatternSums::default();
-    for (key_idx, p) in pattern.iter().enumerate() {
+    // What is 0 adds nothing to any sum, and under a mask half of a pattern is.
+    for (key_idx, p) in pattern.iter().enumerate().filter(|(_, p)| **p != 0.0) {
         sums.add(*p, f64::from(*p).ln(), key_idx, query_idx.abs_diff(key_idx));
     }
     sums.write(summary);

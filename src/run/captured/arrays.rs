@@ -53,6 +53,10 @@ pub const MASKED: f32 = -5000.0;
 /// low: a row without any visible key. Far below is 10 × the least other score, or [`MASKED`] if that is lower.
 /// // scores and pattern: [head, query, key]
 pub(super) fn hide_masked(scores: &mut Heads, pattern: Option<&Heads>) {
+    // Nearly always nothing is that low, which one look at all values tells.
+    if !has_any(&scores.values, |s| (s <= MASKED) & (s > f32::NEG_INFINITY)) {
+        return;
+    }
     let others = scores.values.iter().filter(|s| **s > MASKED);
     let least = others.copied().fold(0.0, f32::min);
     let line = MASKED.min(10.0 * least);
@@ -118,7 +122,8 @@ pub(super) fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> O
                 .zip(row)
                 .for_each(|(sum, p)| *sum += f64::from(*p));
         }
-        for key_idx in (0..n_keys).filter(|key_idx| visibility.sees(query_idx, *key_idx)) {
+        let seen = visibility.seen_by(query_idx);
+        for key_idx in (0..n_keys).filter(|key_idx| seen.has(*key_idx)) {
             worst = worst.max((sums[key_idx] - 1.0).abs());
         }
     }

@@ -11,7 +11,8 @@ use attnscope_compute::attention::{
     Vectors, Visibility,
 };
 use attnscope_compute::error::{Error, Result};
-use attnscope_compute::kernels::residual::shape_of;
+use attnscope_compute::kernels::residual::{Peak, ResidualShape, shape_of};
+use attnscope_compute::pace::Pace;
 use attnscope_forward::Hook;
 use attnscope_spec::{Place, Stack};
 use rayon::prelude::*;
@@ -31,10 +32,12 @@ use super::own_names;
 use super::scales::Scaled;
 use super::shapes::{Kept, observe};
 use super::summary::{Context, HeadArrays};
+use super::unaudited::{At, Audits, Gathered, Known, Unaudited};
 use super::{ArrayNames, Trace, attention_name};
 use crate::layer::{alike, found_sink, head_report};
 
-pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
+/// Reads every layer. Audits are made at once, or left to [`Unaudited::audited`].
+pub(super) fn read(captured: &Captured, declared: &Declared, audits: Audits) -> Result<Unaudited> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
     for stored in captured.names() {
         let name = attention_name(stored).filter(|name| is_judged(captured, name.hook));
@@ -70,56 +73,33 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         row_tolerance: row_tolerance(captured, &all),
         lacks: lacks(&all),
     };
-    let mut n_modules = 0;
     let mut lengths = MaskLengths::default();
-    let mut places = Vec::new();
-    for ((stack, layer), parts) in &all {
-        if !parts.keys().any(|hook| *hook != Hook::ResidPost) {
-            continue;
-        }
-        let layer_idx = match layer {
-            Layer::Numbered(number) => *number,
-            Layer::Module(_) => {
-                n_modules += 1;
-                n_modules - 1
-            }
-        };
-        let at = At {
-            stack: *stack,
-            layer_idx,
-            name: layer.module(),
-        };
-        let observed = seen.layers.get(&(*stack, layer.clone()));
-        places.push((at, parts, observed));
-    }
-    let (tokens, row_tolerance) = (&trace.tokens, trace.row_tolerance);
-    let found = places.into_par_iter().map(|(at, parts, observed)| {
-        let axes = observed.map_or(Axes::default(), |seen| seen.axes);
-        let attention = CapturedAttention {
-            captured,
-            stated: &stated,
-            tokens,
-            row_tolerance,
-            parts,
-            axes,
-            seen: observed.map(|seen| &seen.audit),
-            kept: observed.and_then(|seen| seen.kept.as_ref()),
-        };
-        let arrays = ArrayNames {
-            pattern: parts.get(&Hook::Pattern).cloned(),
-            scores: parts.get(&Hook::Scores).cloned(),
-            axes,
-        };
-        Ok(attention.report(at)?.map(|found| (found, arrays)))
+    let gathered = Gathered {
+        all,
+        stated,
+        seen,
+        tokens: trace.tokens.clone(),
+        row_tolerance: trace.row_tolerance,
+    };
+    let places = gathered.places(captured).into_par_iter();
+    let found = places.map(|(at, attention)| {
+        let found = attention.report(at, audits, None, &|| false)?;
+        Ok(found.map(|found| (found, attention.array_names())))
     });
     let found: Vec<_> = found.collect::<Result<_>>()?;
-    for (found, arrays) in found.into_iter().flatten() {
-        let real = stated.real.as_deref();
+    let mut known = Vec::new();
+    for found in found {
+        let Some((found, arrays)) = found else {
+            known.push(None);
+            continue;
+        };
+        let real = gathered.stated.real.as_deref();
         lengths.add(real, found.n_keys, found.may_be_masked);
         trace.row_tolerance = trace.row_tolerance.max(found.row_tolerance);
         trace.first_nonfinite = trace.first_nonfinite.or(found.first_nonfinite);
         trace.arrays.push(arrays);
         trace.layers.push(Arc::new(found.report));
+        known.push(found.known);
     }
     if trace.layers.is_empty() {
         if let Some(dump) = about(captured) {
@@ -133,16 +113,14 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             "missing: the file holds no pattern, scores or queries with keys",
         ));
     }
-    if let Some(note) = lengths.note(captured, &stated)? {
+    if let Some(note) = lengths.note(captured, &gathered.stated)? {
         trace.mask_origin = format!("{}; {note}", trace.mask_origin);
     }
-    Ok(trace)
-}
-
-struct At {
-    stack: Stack,
-    layer_idx: usize,
-    name: Option<String>,
+    Ok(Unaudited {
+        trace,
+        gathered,
+        known,
+    })
 }
 
 /// Tolerance of row sums, by the coarsest dtype that the pattern was stored or computed in.
@@ -179,8 +157,10 @@ fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
 }
 
 /// The report of one attention, and what it says of the whole trace.
-struct Found {
-    report: LayerReport,
+pub(super) struct Found {
+    pub report: LayerReport,
+    /// What its audits take over, if they are made later.
+    known: Option<Known>,
     row_tolerance: f64,
     first_nonfinite: Option<(Place, String)>,
     n_keys: usize,
@@ -189,18 +169,26 @@ struct Found {
 }
 
 /// One attention of the file, with what is known about it.
-struct CapturedAttention<'a> {
-    captured: &'a Captured,
-    stated: &'a Stated,
-    tokens: &'a [u32],
-    row_tolerance: f64, // as far as dtypes tell
-    parts: &'a Parts,
-    axes: Axes,
-    seen: Option<&'a LayerAudit>,
-    kept: Option<&'a Kept>,
+pub(super) struct CapturedAttention<'a> {
+    pub captured: &'a Captured,
+    pub stated: &'a Stated,
+    pub tokens: &'a [u32],
+    pub row_tolerance: f64, // as far as dtypes tell
+    pub parts: &'a Parts,
+    pub axes: Axes,
+    pub seen: Option<&'a LayerAudit>,
+    pub kept: Option<&'a Kept>,
 }
 
 impl CapturedAttention<'_> {
+    fn array_names(&self) -> ArrayNames {
+        ArrayNames {
+            pattern: self.parts.get(&Hook::Pattern).cloned(),
+            scores: self.parts.get(&Hook::Scores).cloned(),
+            axes: self.axes,
+        }
+    }
+
     fn part(&self, hook: Hook) -> Result<Option<Heads>> {
         let Some(name) = self.parts.get(&hook) else {
             return Ok(None);
@@ -275,7 +263,14 @@ impl CapturedAttention<'_> {
         visibility
     }
 
-    fn report(&self, at: At) -> Result<Option<Found>> {
+    /// Statistics of all heads, or those that are `known`; and audits, unless they are made later.
+    pub fn report(
+        &self,
+        at: At,
+        audits: Audits,
+        known: Option<&Known>,
+        pace: &dyn Pace,
+    ) -> Result<Option<Found>> {
         let read;
         let (pattern, scores) = match self.kept {
             Some(kept) => (Some(&kept.pattern), kept.scores.as_ref()),
@@ -347,6 +342,7 @@ impl CapturedAttention<'_> {
         let is_tokens = is_square && self.tokens.len() == n_keys && at.stack != Stack::Decoder;
         let repeats = is_tokens.then(|| Repeats::of_real(self.tokens, visibility.real_keys()));
         let scale = match (scores, self.seen) {
+            _ if let Some(known) = known => known.scale,
             (Some(scores), Some(seen)) => {
                 let v = self.part(Hook::V)?;
                 let of_resid = self.parts.get(&Hook::ResidPost);
@@ -371,6 +367,9 @@ impl CapturedAttention<'_> {
             repeats: repeats.as_ref(),
         };
         let of_head = |head_idx: usize| {
+            if pace.stops() {
+                return Err(Error::Cancelled);
+            }
             let head = HeadArrays {
                 pattern: pattern.map(|all| all.head(head_idx)),
                 scores: scores.map(|all| all.head(head_idx)),
@@ -381,7 +380,13 @@ impl CapturedAttention<'_> {
                     .filter(|_| q.is_some())
                     .map(|all| all.head(spec.kv_head_of(head_idx))),
             };
-            let summary = context.summary(&head, head_idx);
+            let summary = match known {
+                Some(known) => known.summaries[head_idx].clone(),
+                None => context.summary(&head, head_idx),
+            };
+            if audits == Audits::Later {
+                return Ok((summary, None));
+            }
             let vectors = match (head.q, head.k) {
                 (Some(q), Some(k)) => Some(Vectors { q, k, d_head }),
                 _ => None,
@@ -400,10 +405,10 @@ impl CapturedAttention<'_> {
             let audit = head
                 .pattern
                 .map(|pattern| Box::new(Audit::of(&against, pattern, head.scores)));
-            (summary, audit)
+            Ok((summary, audit))
         };
         let heads = (0..n_heads).into_par_iter().map(of_head);
-        let mut heads: Vec<(HeadSummary, Option<Box<Audit>>)> = heads.collect();
+        let mut heads: Vec<(HeadSummary, Option<Box<Audit>>)> = heads.collect::<Result<_>>()?;
         if let (Some(pattern), Some((_, Some(first)))) = (pattern, heads.first_mut()) {
             first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
             first.of_layer = self.seen.cloned().map(Box::new);
@@ -413,9 +418,22 @@ impl CapturedAttention<'_> {
         }
         let place = Place::layer(at.stack, at.layer_idx);
         let what = at.name.clone().unwrap_or_else(|| place.to_string());
-        let first_nonfinite = first_nonfinite(place, &what, &visibility, scores, pattern);
+        let first_nonfinite = match known {
+            Some(_) => None,
+            None => first_nonfinite(place, &what, &visibility, scores, pattern),
+        };
+        let residual = match known {
+            Some(known) => known.residual,
+            None => self.residual(at.stack)?,
+        };
+        let known = (audits == Audits::Later).then(|| Known {
+            summaries: heads.iter().map(|(summary, _)| summary.clone()).collect(),
+            scale,
+            residual,
+        });
         Ok(Some(Found {
-            report: self.finish(at, spec, heads)?,
+            report: self.finish(at, spec, heads, residual),
+            known,
             row_tolerance,
             first_nonfinite,
             n_keys,
@@ -429,7 +447,8 @@ impl CapturedAttention<'_> {
         at: At,
         spec: AttentionSpec,
         heads: Vec<(HeadSummary, Option<Box<Audit>>)>,
-    ) -> Result<LayerReport> {
+        residual: Option<(ResidualShape, Peak)>,
+    ) -> LayerReport {
         let (mut summaries, audits): (Vec<_>, Vec<_>) = heads.into_iter().unzip();
         let has_sinks = self.stated.has_sinks;
         let has_sink = |idx: usize| has_sinks || found_sink(audits[idx].as_deref());
@@ -439,27 +458,12 @@ impl CapturedAttention<'_> {
             .zip(audits)
             .map(|(summary, audit)| head_report(&spec, summary, (&[], &[]), has_sinks, audit))
             .collect();
-        let mut found = None;
-        if let Some(name) = self.parts.get(&Hook::ResidPost) {
-            let Array { shape, mut values } = self.captured.array(name)?;
-            if let Some(width) = shape.last().copied().filter(|width| *width > 0) {
-                // Only the first sequence of a batch is used.
-                if let [_, n_positions, _] = *shape.as_slice() {
-                    values.truncate(n_positions * width);
-                }
-                let n_positions = values.len() / width;
-                let real = self.stated.real.as_deref();
-                let real =
-                    real.filter(|real| real.len() == n_positions && at.stack != Stack::Decoder);
-                found = shape_of(&values, width, &|idx| real.is_none_or(|real| real[idx]));
-            }
-        }
         let evidence = LayerEvidence {
-            residual: found.map(|(shape, _)| shape),
+            residual: residual.map(|(shape, _)| shape),
             ..LayerEvidence::default()
         };
         let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
-        Ok(LayerReport {
+        LayerReport {
             stack: at.stack,
             layer_idx: at.layer_idx,
             name: at.name,
@@ -468,8 +472,28 @@ impl CapturedAttention<'_> {
             spec,
             heads,
             alike,
-            peak: found.map(|(_, peak)| peak),
+            peak: residual.map(|(_, peak)| peak),
         }
-        .with_absent())
+        .with_absent()
+    }
+
+    /// Shape and peak of the residual after the layer, if it was recorded.
+    fn residual(&self, stack: Stack) -> Result<Option<(ResidualShape, Peak)>> {
+        let Some(name) = self.parts.get(&Hook::ResidPost) else {
+            return Ok(None);
+        };
+        let Array { shape, mut values } = self.captured.array(name)?;
+        let Some(width) = shape.last().copied().filter(|width| *width > 0) else {
+            return Ok(None);
+        };
+        // Only the first sequence of a batch is used.
+        if let [_, n_positions, _] = *shape.as_slice() {
+            values.truncate(n_positions * width);
+        }
+        let n_positions = values.len() / width;
+        let real = self.stated.real.as_deref();
+        let real = real.filter(|real| real.len() == n_positions && stack != Stack::Decoder);
+        let is_real = |idx: usize| real.is_none_or(|real| real[idx]);
+        Ok(shape_of(&values, width, &is_real))
     }
 }

@@ -20,6 +20,7 @@ mod recorded;
 mod scales;
 mod shapes;
 mod summary;
+mod unaudited;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,13 +33,14 @@ pub use heads::Heads;
 pub use layout::{Axes, Layout};
 pub use names::{Layer, Name};
 pub use randomness::Randomness;
-pub use recorded::Recorded;
+pub use recorded::{Recorded, renumbered};
+pub use unaudited::{Unaudited, is_shown_otherwise};
 
 pub(super) use arrays::{F32_TOLERANCE, first_nonfinite};
 pub(super) use head::whole_head;
 pub(super) use probe::read as read_probes;
 
-use self::layers::layer_reports;
+use self::unaudited::Audits;
 use attnscope_checkpoint::captured::{Captured, holds};
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Check, Discarded, Evidence, Probes, Subject, Thresholds, Verdict};
@@ -202,5 +204,13 @@ fn judged(
 /// # Errors
 /// When it holds no attention, or its arrays contradict each other.
 pub fn read_trace(captured: &Captured, declared: &Declared) -> Result<Trace> {
-    layer_reports(captured, declared)
+    Ok(layers::read(captured, declared, Audits::AtOnce)?.trace)
+}
+
+/// Reads a trace into layer reports, and leaves its audits for later.
+///
+/// # Errors
+/// As for [`read_trace`].
+pub fn read_unaudited(captured: &Captured, declared: &Declared) -> Result<Unaudited> {
+    layers::read(captured, declared, Audits::Later)
 }

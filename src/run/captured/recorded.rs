@@ -218,7 +218,7 @@ fn prompt_of(tokens: &[u32], texts: &[String], n: usize) -> Prompt {
 }
 
 /// Numbers layers from 0 in each stack, since a trace may hold only some of a model's layers.
-fn renumbered(layers: &[Arc<LayerReport>]) -> Vec<Arc<LayerReport>> {
+pub fn renumbered(layers: &[Arc<LayerReport>]) -> Vec<Arc<LayerReport>> {
     let mut n_of: Vec<(Stack, usize)> = Vec::new();
     let number = |layer: &Arc<LayerReport>| {
         let at = match n_of.iter_mut().find(|(stack, _)| *stack == layer.stack) {

@@ -2,7 +2,7 @@
 
 use attnscope_compute::attention::{
     AttentionSpec, HeadBias, HeadMath, HeadSummary, Repeats, RowSummary, Scale, SoftmaxAxis, Tally,
-    Visibility, finish_row, summarise_pattern,
+    Visibility, finish_row, summarise_pattern, summarise_scores,
 };
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
 
@@ -92,7 +92,10 @@ impl Context<'_> {
             let mut summary = match &mut products {
                 Some(products) => {
                     let row = &mut products[span.clone()];
-                    finish_row(&math, query_idx, *q_norm, row, &mut ours)
+                    match head.pattern {
+                        Some(_) => summarise_scores(&math, query_idx, *q_norm, row),
+                        None => finish_row(&math, query_idx, *q_norm, row, &mut ours),
+                    }
                 }
                 None => RowSummary {
                     n_visible: self.visibility.n_visible(query_idx) as u32,

@@ -211,10 +211,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         return;
     };
     if judgement(app).is_none() {
-        let text = if run.is_running() {
-            " the checks start when the run ends …"
-        } else {
-            " the run did not finish, so nothing was checked. Press e to run again."
+        let text = match &run.unjudged {
+            _ if run.is_running() => " the checks start when the run ends …".to_owned(),
+            _ if run.is_checking() => " checks running …".to_owned(),
+            Some(reason) => format!(" not checked: {reason}. Press e to run again."),
+            None => {
+                " the run did not finish, so nothing was checked. Press e to run again.".to_owned()
+            }
         };
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         framed(frame, parts.detail, app, "");

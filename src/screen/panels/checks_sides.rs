@@ -15,7 +15,9 @@ pub enum Sides {
 
 /// Findings of both runs: first those of B only, then those of A only, then those of both.
 pub fn both_findings(app: Scene<'_>) -> Option<Vec<(&Finding, Sides)>> {
-    let [a, b] = app.both_runs().filter(|_| app.shows_difference())?;
+    let are_judged = |both: &[&Run; 2]| both.iter().all(|run| run.judgement.is_some());
+    let both = app.both_runs().filter(are_judged);
+    let [a, b] = both.filter(|_| app.shows_difference())?;
     // Findings match if check, layer and head are equal, whatever their values.
     let is_one = |one: &Finding, other: &Finding| {
         let place = |finding: &Finding| {

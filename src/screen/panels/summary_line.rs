@@ -151,7 +151,11 @@ fn found(app: Scene<'_>, run: &Run) -> String {
             .map_or(n_done, |subject| subject.n_layers_to_run());
         return match &run.state {
             RunState::Ended(reason) | RunState::Broken(reason) => format!("stopped: {reason}"),
-            _ => format!("{n_done} of {n} layers so far, not yet checked"),
+            RunState::Done { .. } => match &run.unjudged {
+                Some(reason) => format!("not checked: {reason}"),
+                None => "checks running".to_owned(),
+            },
+            RunState::Running(_) => format!("{n_done} of {n} layers so far, not yet checked"),
         };
     };
     let n_of = |severity: Severity| {

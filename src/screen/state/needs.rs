@@ -4,7 +4,6 @@ use attnscope_run::{Ability, HeadMap, can_write};
 
 use super::app::App;
 use super::keys::Need;
-use super::run::Run;
 use super::scene::compared::has_hooks;
 use crate::areas::has_room;
 
@@ -51,7 +50,7 @@ fn needs_running(app: &App) -> Option<&'static str> {
     // While the checkpoint opens, there is nothing to stop: preparing a prompt can be cancelled, opening can only be quit.
     let is_preparing = app.preparing.is_some() && app.opened.is_some();
     let run = app.scene().run();
-    let is_running = run.is_some_and(Run::is_running);
+    let is_running = run.is_some_and(|run| run.is_running() || run.is_checking());
     let is_probing = run.is_some_and(|run| run.probing.is_some());
     let is_comparing = app.scene().compares_now().is_some() || app.scene().awaits_effects();
     let is_comparing = is_comparing || app.prompts_view.progress().is_some();
@@ -65,6 +64,7 @@ fn needs_running(app: &App) -> Option<&'static str> {
 fn needs_probing(app: &App) -> Option<&'static str> {
     match app.scene().run() {
         None => Some("nothing has run yet"),
+        Some(run) if run.is_checking() => Some("the checks are running"),
         Some(run) if run.judgement.is_none() => Some("the run is not over"),
         Some(run) if run.probing.is_some() => Some("the model is being asked: c stops"),
         Some(run) if run.is_probed => Some("the model was asked already"),

@@ -37,6 +37,8 @@ pub struct Run {
     pub fed: Vec<(Place, Place)>,
     /// Verdicts of all checks, once the run has finished.
     pub judgement: Option<Arc<Judgement>>,
+    /// Why a finished run has no verdicts, if its checks were stopped.
+    pub unjudged: Option<String>,
     /// Its findings, the worst first; of equally bad ones the first layer's.
     pub findings: Vec<Finding>,
     /// The worst warning or error of each head, and of each layer as a whole.
@@ -105,6 +107,7 @@ impl Run {
             nonfinite: None,
             fed: Vec::new(),
             judgement: None,
+            unjudged: None,
             findings: Vec::new(),
             marks: BTreeMap::new(),
             share: None,
@@ -177,7 +180,23 @@ impl Run {
                 self.marks.insert(at, finding.severity);
             }
         }
-        self.judgement = Some(judgement);
+        (self.judgement, self.unjudged) = (Some(judgement), None);
+    }
+
+    /// Adds the report of a layer, or replaces an earlier one.
+    pub fn take_layer(&mut self, report: Arc<LayerReport>) {
+        let layers = self.layers.entry(report.stack).or_default();
+        let is_it = |layer: &&mut Arc<LayerReport>| layer.layer_idx == report.layer_idx;
+        match layers.iter_mut().find(is_it) {
+            Some(earlier) => *earlier = report,
+            None => layers.push(report),
+        }
+    }
+
+    /// Whether the run is finished and its checks are not.
+    pub fn is_checking(&self) -> bool {
+        let is_done = matches!(self.state, RunState::Done { .. });
+        is_done && self.judgement.is_none() && self.unjudged.is_none()
     }
 
     pub fn is_running(&self) -> bool {

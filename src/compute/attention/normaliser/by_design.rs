@@ -82,8 +82,11 @@ fn has_spread(head: &Head<'_>) -> bool {
 }
 
 pub fn softmax(row: &HeadRow) -> Vec<f64> {
-    let log_sum = row.log_sum();
-    row.scores.iter().map(|s| (s - log_sum).exp()).collect()
+    let largest = row.scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut weights: Vec<f64> = row.scores.iter().map(|s| (s - largest).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter_mut().for_each(|weight| *weight /= sum);
+    weights
 }
 
 fn with_sink(row: &HeadRow, logit: f64) -> Vec<f64> {

@@ -205,13 +205,16 @@ def _summed_axis(pattern):
     return None
 
 
+MASKED = -5000  # scores down to here are no mask
+
+
 def _hide_masked(scores, pattern, over_keys):
     """Writes -inf where a finite value was added or put as a mask; gives that value, or None. // [head, query, key]
 
     Masked cells lie far below all others, close to one value or twice that, and their probability is exactly 0; in a row
     of which nothing else is left, it is whatever the row gave.
     """
-    low = (scores <= -5000) & (scores > -math.inf)
+    low = (scores <= MASKED) & (scores > -math.inf)
     if not bool(low.any()) or scores.shape != pattern.shape:
         return None
     others = torch.isfinite(scores) & ~low
@@ -302,7 +305,8 @@ def _labels(tokenizer, ids):
             return tokenizer.decode([token]) or stored
         return tokenizer(token) if stored is None else stored
 
-    return [f"<{token}>" if found is None else str(found) for token, found in ((token, text(token)) for token in ids)]
+    texts = {token: text(token) for token in dict.fromkeys(ids)}
+    return [f"<{token}>" if texts[token] is None else str(texts[token]) for token in ids]
 
 
 def _argument_names(name):

@@ -6,6 +6,7 @@ The next instruction of the code that called the layer tells: it drops the resul
 from __future__ import annotations
 
 import dis
+import functools
 import os
 import sys
 
@@ -21,7 +22,6 @@ class _Discards:
 
     def begin_discards(self):
         self.discarded = {}  # {path: where the call stands}
-        self.drops = {}  # {code: offsets of its calls whose results it drops}
 
     def note_discarded(self, module, path, args, output):
         """A module ran: whether it has weights, makes something new of its input, and the caller drops that."""
@@ -35,9 +35,7 @@ class _Discards:
         if frame is None:
             return
         code = frame.f_code
-        if code not in self.drops:
-            self.drops[code] = _dropping(code)
-        if frame.f_lasti in self.drops[code]:
+        if frame.f_lasti in _dropping(code):
             where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
             self.discarded[path] = {"module": path, "class": type(module).__name__, "where": where}
 
@@ -52,6 +50,7 @@ def _caller():
     return frame
 
 
+@functools.lru_cache(maxsize=1024)
 def _dropping(code):
     """Offsets of the calls in `code` whose results the next instruction drops."""
     instructions = list(dis.get_instructions(code))

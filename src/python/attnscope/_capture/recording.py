@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from .axes import (
-    _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_position_first, _is_relu, _labels, _moved_axes, _operands,
-    _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
+    MASKED, _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_position_first, _is_relu, _labels, _moved_axes,
+    _operands, _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
     absent_masks,
 )
+from .buffers import _Buffers
 from .discarding import _Discards
 from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
 from .naming import _names
@@ -55,7 +56,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
     """
 
     def __init__(self, model, path, *, tokens=None, attention_mask=None, mask=None, window=None, documents=None,
-                 row=0, every_call=False, scores=True, only=None, max_bytes=2 << 30, tokenizer=None, values=False):
+                 row=0, every_call=False, scores=True, only=None, max_bytes=2 << 30, tokenizer=None, values=False, buffers=None):
         _check_choice("mask", mask, (None, "causal", "bidirectional", "none"))
         self.model, self.path = model, _checked_path(path)
         self.given = {"tokens": tokens, "attention_mask": attention_mask}
@@ -63,6 +64,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         self.row, self.every_call, self.keep_scores, self.max_bytes = row, every_call, scores, max_bytes
         self.only = re.compile(only) if only else None
         self.tokenizer, self.keep_values = tokenizer, values
+        self.buffers = _Buffers() if buffers is None else buffers
 
     def __enter__(self):
         self.records, self.skipped, self.found, self.changed = [], {}, {}, []
@@ -70,7 +72,10 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         self.n_calls, self.ran, self.refused, self.in_threads = {}, {}, None, False
         self.marked = []  # weak references to the tensors that carry a mark
         self.around = {}  # {path: (what went into a numbered module, what came out)}, each [position, d_model]
+        self.last_out = None, None, None  # what the last of them gave, its version, and its values
         self.logits = None  # [position, token]
+        self.buffers.begin()
+        self.later = {}  # {(queries, keys, device): what a causal mask hides}
         self.begin_reshapes()
         self.begin_discards()
         self.absent_masks = []
@@ -108,7 +113,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
                 record.owner = record.scores = record.pattern = None
                 record.values = {}
             self.projected.clear()
-            self.around, self.logits = {}, None
+            self.around, self.logits, self.later, self.last_out = {}, None, {}, (None, None, None)
+            self.buffers.end()
         if kind is None and self.skipped:
             told = [f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values() if s.get("tell")]
             if told:
@@ -297,7 +303,22 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         self.bytes += size
 
     def copy(self, row):
-        return row.detach().to("cpu", torch.float32, copy=True).contiguous()  # [head, query, key]
+        """Values that stay as they are, whatever the model does to its own tensor. // [head, query, key]"""
+        row = row.detach()
+        if row.device.type != "cpu" or type(row) is not torch.Tensor:
+            return row.to("cpu", torch.float32, copy=True).contiguous()
+        return self.buffers.empty(row.shape).copy_(row)  # in order at once, whatever the strides were
+
+    def own(self, fresh):
+        """As `copy`, of what was computed for a record and nobody else has: copied only where it is not yet as a file has it."""
+        if fresh.device.type == "cpu" and fresh.dtype == torch.float32 and fresh.is_contiguous() \
+                and fresh.untyped_storage().nbytes() == 4 * fresh.numel():
+            return fresh.detach()
+        return self.copy(fresh)
+
+    def room(self, shape, device):
+        """Where to compute what a record keeps; None where that is not on the CPU."""
+        return self.buffers.empty(shape) if device.type == "cpu" else None
 
     def add(self, frame, info, shape):
         name = frame.name(self.model)
@@ -317,9 +338,9 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             self.ran.setdefault(above.path, [1, 0])[1] += 1
         return record
 
-    def keep(self, record, scores, pattern):
-        """Scores and pattern of a record; scores that a finite mask hides become -inf."""
-        value = _hide_masked(scores, pattern, record.info["axis"] == "keys") if scores is not None else None
+    def keep(self, record, scores, pattern, may_hide=True):
+        """Scores and pattern of a record; scores that a finite mask hides become -inf. `may_hide` is false where there is none."""
+        value = _hide_masked(scores, pattern, record.info["axis"] == "keys") if scores is not None and may_hide else None
         if value is not None:
             record.info["mask_value"] = value
         record.scores, record.pattern = scores if self.keep_scores else None, pattern
@@ -399,15 +420,17 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         full = query.shape[:-1] + (key.shape[-2],)
 
         def scored(q, k, n_rows):
-            scores = (q.detach().float() * scale) @ k.detach().float().transpose(-1, -2)  # [head, query, key]
-            if mask is not None:
-                bias = self.rows(mask.detach().expand(full))[0]
-                scores = scores.masked_fill(~bias, -math.inf) if bias.dtype == torch.bool else scores + bias.float()
+            scaled, keys = q.detach().float() * scale, k.detach().float().transpose(-1, -2)
+            room = self.room((*scaled.shape[:-1], keys.shape[-1]), scaled.device)
+            scores = torch.matmul(scaled, keys, out=room)  # [head, query, key]
+            bias = None if mask is None else self.rows(mask.detach().expand(full))[0]
+            # What no finite number was added to, and is nowhere low, hides nothing.
+            may_hide = bias is not None and bias.dtype != torch.bool or not bool(scores.amin() > MASKED)
+            if bias is not None:
+                scores = scores.masked_fill_(~bias, -math.inf) if bias.dtype == torch.bool else scores.add_(bias.float())
             if is_causal:
-                # torch aligns its causal mask at the top left, also when keys outnumber queries
-                visible = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).tril()
-                scores = scores.masked_fill(~visible, -math.inf)
-            return scores
+                scores.masked_fill_(self.later_keys(scores), -math.inf)
+            return scores, may_hide
 
         info = {"kind": "sdpa", "dropout_p": float(given.get("dropout_p", 0.0) or 0.0), "is_causal": is_causal,
                 "has_mask": mask is not None, "scale": scale}
@@ -427,21 +450,28 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         with torch.no_grad(), _no_autocast(query.device.type):
             if k.shape[0] != q.shape[0]:
                 k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
-            scores = scored(q, k, n_rows)
-            pattern = scores.softmax(-1)
-            hidden = (scores == -math.inf).all(-1)  # [head, query]
+            scores, may_hide = scored(q, k, n_rows)
+            pattern = torch.softmax(scores, -1, out=self.room(scores.shape, scores.device))
+            hidden = scores.amax(-1) == -math.inf  # [head, query]
             if hidden.any():
                 # What a row that sees no key gives depends on version and kernel: zeros or NaN. The output tells.
                 zero = torch.isfinite(self.rows(out.detach())[0]).all(-1) & hidden
-                pattern = pattern.masked_fill(zero.unsqueeze(-1), 0.0)
+                pattern.masked_fill_(zero.unsqueeze(-1), 0.0)
         kind = info.pop("kind")
         record = self.add(frame, {"kind": kind, "dim": query.dim() - 1, "axis": "keys", "shape": list(full),
                                   "dtype": _dtype(query), "scores_dtype": _dtype(query), **info}, shape)
-        self.keep(record, self.copy(scores), self.copy(pattern))
+        self.keep(record, self.own(scores), self.own(pattern), may_hide)
         if self.keep_values:
             for what, x in (("rot_q", query), ("rot_k", key), ("v", value), ("z", out)):
                 if x is not None:
                     self.keep_value(record, what, x.detach())
+
+    def later_keys(self, scores):
+        """What torch's causal mask hides of [head, query, key]: it is aligned at the top left, also when keys outnumber queries."""
+        size = (*scores.shape[1:], scores.device)
+        if size not in self.later:
+            self.later[size] = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1)
+        return self.later[size]
 
     def flex(self, args, kwargs, out):
         """A call of flex_attention, whose scores torch's own reference computes from the same arguments."""
@@ -467,7 +497,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             extra = [given.get(name) or () for name in names[7:]]
             _, scores = _math_attention_inner(query.detach(), key.detach(), key.detach(), given["score_mod"],
                                               given["block_mask"], given["scale"], given["kernel_options"], *extra)
-            return self.rows(scores.float())[0]
+            return self.rows(scores.float())[0], True
 
         self.computed(frame, (query, key, given.get("value")), next(_tensors(out)), full, info, scored)
 

@@ -52,7 +52,7 @@ class _Reshapes:
 
     def decide(self, record, what, found, right, wrong):
         """Notes which of two layouts was found, and whether it was one of them. Nothing is known where they are equal."""
-        is_right, is_wrong = torch.equal(found, right), torch.equal(found, wrong)
+        is_right, is_wrong = _is_equal(found, right), _is_equal(found, wrong)
         if is_right != is_wrong:
             record.reshapes[what] = is_right
         return is_right or is_wrong
@@ -65,7 +65,12 @@ class _Reshapes:
             x = x.unflatten(0, (-1, n_positions))
         if x.dim() != 3 or x.shape[1] != n_positions or self.row >= x.shape[0] > 1:
             return None
-        return self.copy(x[min(self.row, x.shape[0] - 1)])
+        return x[min(self.row, x.shape[0] - 1)].detach().to("cpu", torch.float32).contiguous()
+
+
+def _is_equal(a, b):
+    """As torch.equal. Values in another order differ in their last rows already."""
+    return torch.equal(a[-1], b[-1]) and torch.equal(a, b)
 
 
 def _splits(flat, n_fused, n_heads):

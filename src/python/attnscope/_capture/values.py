@@ -8,6 +8,11 @@ from .shared import _blind, _tensors
 from .words import CROSS
 
 
+def _version(x):
+    """How often a tensor was written to; None where torch does not count that."""
+    return None if x.is_inference() else x._version
+
+
 class _Values:
     """The part of a capture that keeps values."""
 
@@ -40,7 +45,11 @@ class _Values:
         elif re.search(r"(^|\.)\d+$", path) and path not in self.around:
             into = next((x for x in _tensors(args) if x.is_floating_point() and x.shape == out.shape), None)
             if into is not None:
-                self.around[path] = self._position_values(into), self._position_values(out)
+                last, state, values = self.last_out
+                # What one block gives, the next one takes.
+                before = values if into is last and state == _version(into) is not None else self._position_values(into)
+                after = self._position_values(out)
+                self.around[path], self.last_out = (before, after), (out, _version(out), after)
 
     def _position_values(self, x):
         """[position, width] of the kept row of [batch, position, width]; None where that is too much to keep."""

@@ -10,6 +10,7 @@ from torch import nn
 
 from .._capture import capture, probe
 from .._capture.axes import absent_masks
+from .._capture.buffers import _Buffers
 from .._capture.shared import _plain_pytorch
 from .changing import Changes
 from .faults import Unusable
@@ -34,6 +35,7 @@ class Subject:
         self.inputs = Inputs(model, inputs)
         self.places = None  # {(module, call): name of its layer}, after the first run
         self.n_records = 0
+        self.buffers = _Buffers()
         self.given_axis = None  # of positions, in the sequence of vectors that came with the model; after its first run
         absent = absent_masks(_inner(model), self.inputs.args, self.inputs.kwargs)
         self.intended, self.why_intended = intended_mask(_inner(model), absent)
@@ -46,7 +48,7 @@ class Subject:
         return cls(held, **kw)
 
     def close(self):
-        self.model = self.inputs = None
+        self.model = self.inputs = self.buffers = None
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
@@ -119,7 +121,8 @@ class Subject:
             watched = Logits(self.model, path)
         else:
             watched = capture(self.model, path, mask=request.get("mask", self.intended), window=request.get("window"),
-                              documents=request.get("documents"), tokenizer=_One(labelled) if labelled else None, values=True)
+                              documents=request.get("documents"), tokenizer=_One(labelled) if labelled else None, values=True,
+                              buffers=self.buffers)
         changes = request.get("changes", [])
         args, kwargs = inputs.of(ids, target)
         with torch.no_grad(), watched:
