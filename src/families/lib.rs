@@ -123,6 +123,7 @@ mod hunyuan_v1_dense;
 mod hunyuan_v1_moe;
 mod hunyuan_vl_vision;
 mod hy_v3;
+mod hy_v4_vl_vision;
 mod hyperclovax;
 mod idefics2_vision;
 mod ijepa;

@@ -121,6 +121,7 @@ pub static FAMILIES: &[Family] = &[
     super::hunyuan_v1_moe::FAMILY,
     super::hunyuan_vl_vision::FAMILY,
     super::hy_v3::FAMILY,
+    super::hy_v4_vl_vision::FAMILY,
     super::hyperclovax::FAMILY,
     super::idefics2_vision::FAMILY,
     super::ijepa::FAMILY,

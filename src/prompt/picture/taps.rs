@@ -20,6 +20,9 @@ pub enum Resampling {
     Antialiased,
     /// Linear between the two nearest; beyond the ends, the end samples repeat.
     Linear,
+    /// Linear with steps a little too short, as if there were a tenth of a place more; as in PyTorch on a CPU, a line of equal
+    /// length is kept.
+    LinearShort,
     /// Linear between the two nearest, where the first and the last sample stay at the ends.
     LinearToEnds,
     /// Linear with a support that grows with the scale (antialiased).
@@ -120,6 +123,12 @@ pub fn taps(from: usize, to: usize, resampling: Resampling) -> Vec<Taps> {
         Resampling::Antialiased => filter_taps(from, to, Filter::Bicubic),
         Resampling::LinearAntialiased => filter_taps(from, to, Filter::Bilinear),
         Resampling::Linear => all.map(|idx| linear(centre(idx))).collect(),
+        Resampling::LinearShort if from == to => all.map(|idx| vec![(idx, 1.0)]).collect(),
+        Resampling::LinearShort => {
+            let step = from as f64 / (to as f64 + 0.1);
+            all.map(|idx| linear((idx as f64 + 0.5) * step - 0.5))
+                .collect()
+        }
         Resampling::LinearToEnds => {
             let step = last / to.saturating_sub(1).max(1) as f64;
             all.map(|idx| linear(idx as f64 * step)).collect()
@@ -207,6 +216,7 @@ mod tests {
             Resampling::Nearest,
             Resampling::Antialiased,
             Resampling::Linear,
+            Resampling::LinearShort,
             Resampling::LinearToEnds,
             Resampling::LinearAntialiased,
             Resampling::Bins,
@@ -226,5 +236,9 @@ mod tests {
         let ends = taps(5, 3, Resampling::LinearToEnds);
         assert_eq!((ends[1][0], ends[2][0]), ((2, 1.0), (4, 1.0)));
         assert_eq!(taps(2, 4, Resampling::Linear)[1], [(0, 0.75), (1, 0.25)]);
+        let short = taps(2, 4, Resampling::LinearShort);
+        let at = 1.5 * 2.0 / 4.1 - 0.5;
+        assert_eq!((short[1][0].0, short[1][1].0), (0, 1));
+        assert!((short[1][1].1 - at).abs() < 1e-12, "{short:?}");
     }
 }
