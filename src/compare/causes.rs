@@ -23,7 +23,7 @@ pub enum Cause<'a> {
 fn hook_of_knob(name: &str) -> Hook {
     match name {
         "positions" | "position_table" | "projects_first" | "token_types" | "constant_rows"
-        | "stem" => Hook::ResidPre,
+        | "made_row_parts" | "stem" => Hook::ResidPre,
         name if name.starts_with("embed_") => Hook::ResidPre,
         name if name.starts_with("rope_") => Hook::RotQ,
         "scale" | "mask" | "window" | "softcap" | "row_without_keys" => Hook::Scores,
@@ -31,7 +31,7 @@ fn hook_of_knob(name: &str) -> Hook {
         "softmax_axis" | "sinks" | "heads_that_differ" => Hook::Pattern,
         "branch_scale" => Hook::AttnOut,
         "mlp_resid_factor" => Hook::ResidPost,
-        "attn_resid_factor" | "mlp_branch_scale" => Hook::MlpOut,
+        "attn_resid_factor" | "mlp_branch_scale" | "identity_experts" | "shortcut" => Hook::MlpOut,
         "activation" | "gate_limit" | "gate_alpha" | "parallel" | "adds_to_normed" => Hook::MlpOut,
         name if name.starts_with("router_") || name == "n_experts_used" => Hook::MlpOut,
         name if name.starts_with("logit_") || name.starts_with("head_") => Hook::Logits,

@@ -7,8 +7,8 @@ use attnscope_compute::attention::{AttentionSpec, Growth, NoVisible, OfKeys, Sca
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
-    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack,
-    StackSpec, TransformSpec,
+    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Shortcut, Sines,
+    Stack, StackSpec, TransformSpec,
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
@@ -187,6 +187,8 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     list.word(kind, "position_table", table);
     list.word(Shape, "token_types", embed.token_types.is_some());
     list.count(Shape, "constant_rows", embed.constants.len());
+    let n_made = embed.made.as_ref().map_or(0, |made| made.parts.len());
+    list.count(Shape, "made_row_parts", n_made);
     list.word(Shape, "embed_projection", embed.projection.is_some());
     if embed.projection.is_some() {
         list.word(Computation, "projects_first", embed.projects_first);
@@ -255,6 +257,13 @@ fn block(list: &mut List, spec: &BlockSpec) {
     list.word(Shape, "streams", streams.map_or(1, |streams| streams.n));
     let active = streams.map_or(0, |streams| streams.active);
     list.word(Computation, "active_stream", active);
+    let shortcut = row.and_then(|row| row.shortcut.as_ref());
+    let shortcut = match shortcut {
+        Some(Shortcut::Begins(_)) => "begins",
+        Some(Shortcut::Ends) => "ends",
+        None => "none",
+    };
+    list.word(Shape, "shortcut", shortcut);
     list.word(Shape, "token_branch", spec.by_token.is_some());
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
     match &spec.feed_forward {
@@ -264,6 +273,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
         }
         FeedForward::Experts(experts) => {
             list.count(Shape, "experts", experts.experts.len());
+            list.count(Shape, "identity_experts", experts.rule.n_identities);
             let rule = &experts.rule;
             list.count(Computation, "n_experts_used", rule.n_used);
             let scores = match rule.scores {

@@ -12,7 +12,14 @@ use super::{Family, ernie4_5_moe};
 
 /// The router and the experts of pictures are left aside.
 pub const FAMILY: Family = Family::own("ernie4_5_vl_moe_text", "Ernie4_5_VLMoe", read)
-    .leaving_unread(&["mlp.gate.weight_1", ".experts.*", "resampler_model.*"]);
+    .leaving_unread(&[
+        "mlp.gate.weight_1",
+        ".experts.*",
+        ".vision_moe.*",
+        "resampler_model.*",
+    ]);
+
+const OWN_ROUTER: &str = ".mlp.router.weight";
 
 const EXPERTS: ExpertsKeys = ExpertsKeys {
     layers: SparseLayers::NamedOrFrom("moe_layer_start_index", 1),
@@ -29,12 +36,19 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_model = sizes.d_model;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let width = width_of_experts(reader)?;
-    let experts = EXPERTS.read_as_wide(reader, tensors, (sizes.n_layers, width))?;
+    // The text part saved alone keeps the router as maps are kept, under a name of its own.
+    let is_alone = tensors.iter().any(|(name, _)| name.ends_with(OWN_ROUTER));
+    let keys = ExpertsKeys {
+        router: if is_alone { "router" } else { "gate" },
+        ..EXPERTS
+    };
+    let experts = keys.read_as_wide(reader, tensors, (sizes.n_layers, width))?;
     let act = activation(reader, recipe.activation.0, recipe.activation.1)?;
     let has_bias = reader.flag_or("mlp_bias", "use_bias", false)?;
     let mlp = |idx: usize, at: &str| {
         if experts.are_in(idx) {
-            return of_text(experts.of_layer(tensors, at, d_model, (act, has_bias)));
+            let layer = experts.of_layer(tensors, at, d_model, (act, has_bias));
+            return of_text(layer, is_alone);
         }
         let mlp = gated(&format!("{at}.mlp"), USUAL, d_model, d_mlp, act, has_bias);
         FeedForward::Dense(Box::new(mlp))
@@ -62,10 +76,10 @@ fn width_of_experts(reader: &mut Reader<'_>) -> Result<usize> {
     }
 }
 
-/// Experts whose router is stored transposed, and whose bias is the first of two rows.
-fn of_text(layer: FeedForward) -> FeedForward {
+/// Experts whose bias is the first of two rows, and whose router is stored transposed; saved alone, neither is so.
+fn of_text(layer: FeedForward, is_alone: bool) -> FeedForward {
     match layer {
-        FeedForward::Experts(mut spec) => {
+        FeedForward::Experts(mut spec) if !is_alone => {
             spec.router = spec.router.input_major();
             let n = spec.experts.len();
             spec.rule.choice_bias = spec.rule.choice_bias.map(|bias| ChoiceBias {

@@ -205,6 +205,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     scale: is_scaled.then(|| format!("{at}.altup.correct_output_scale")),
                 }),
                 n_kept: sharing.n_kept,
+                shortcut: None,
             })),
             ..BlockSpec::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
         }

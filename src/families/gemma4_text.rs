@@ -263,6 +263,7 @@ pub(super) fn read_as(
                     d_model,
                     streams: None,
                     n_kept: sharing.n_kept,
+                    shortcut: None,
                 })
             }),
             ..BlockSpec::plain(attention, projections, feed_forward)

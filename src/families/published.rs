@@ -122,6 +122,15 @@ const PUBLISHED: &[Published] = &[
         tensors: &[("^embedding.", "embed_tokens.")],
     },
     Published {
+        model_type: "ernie4_5_vl_moe_text",
+        keys: &[],
+        tensors: &[
+            (".text_moe.gate.moe_statics.", ".moe_statics."),
+            (".text_moe.gate.", ".router."),
+            (".text_moe.", "."),
+        ],
+    },
+    Published {
         model_type: "exaone",
         keys: &[
             ("num_layers", "num_hidden_layers"),
@@ -174,6 +183,15 @@ const PUBLISHED: &[Published] = &[
         tensors: &[(".self_attn.gate_proj.", ".self_attn.g_proj.")],
     },
     Published {
+        model_type: "longcat_flash",
+        keys: &[
+            ("ffn_hidden_size", "intermediate_size"),
+            ("expert_ffn_hidden_size", "moe_intermediate_size"),
+            ("moe_topk", "num_experts_per_tok"),
+        ],
+        tensors: &[],
+    },
+    Published {
         model_type: "molmo2_text",
         keys: &[
             ("qkv_bias", "attention_bias"),
@@ -218,6 +236,34 @@ const PUBLISHED: &[Published] = &[
         ],
     },
     Published {
+        model_type: "pix2struct_text_model",
+        keys: &[("hidden_size", "d_model")],
+        tensors: &[
+            ("^layer.", "decoder.block."),
+            ("^embed_tokens.", "decoder.embed_tokens."),
+            ("^final_layer_norm.", "decoder.final_layer_norm."),
+            (".self_attention.layer_norm.", ".layer.0.layer_norm."),
+            (
+                ".self_attention.attention.query.",
+                ".layer.0.SelfAttention.q.",
+            ),
+            (
+                ".self_attention.attention.key.",
+                ".layer.0.SelfAttention.k.",
+            ),
+            (
+                ".self_attention.attention.value.",
+                ".layer.0.SelfAttention.v.",
+            ),
+            (
+                ".self_attention.attention.output.",
+                ".layer.0.SelfAttention.o.",
+            ),
+            (".self_attention.attention.", ".layer.0.SelfAttention."),
+            (".mlp.", ".layer.2."),
+        ],
+    },
+    Published {
         model_type: "pp_formulanet_text",
         keys: &[],
         tensors: &[
@@ -242,6 +288,14 @@ const PUBLISHED: &[Published] = &[
         model_type: "qwen2_audio_encoder",
         keys: KEYS_OF_HEARING,
         tensors: OF_HEARING,
+    },
+    Published {
+        model_type: "qwen3_omni_moe_talker_text",
+        keys: &[],
+        tensors: &[
+            ("codec_embedding.", "embed_tokens."),
+            ("codec_head.", "lm_head."),
+        ],
     },
     Published {
         model_type: "sarvam_moe",

@@ -58,6 +58,8 @@ pub(super) struct T5Like {
     pub encoder_attention: &'static str,
     /// Key of how far the encoder's tokens see to both sides, and its default; `None` if they see all others.
     pub radius: Option<(&'static str, usize)>,
+    /// The model is a decoder that runs without an encoder, and so without cross-attention.
+    pub is_decoder_alone: bool,
 }
 
 impl T5Like {
@@ -72,6 +74,7 @@ impl T5Like {
         ties_words: true,
         encoder_attention: "SelfAttention",
         radius: None,
+        is_decoder_alone: false,
     };
 }
 
@@ -196,6 +199,17 @@ pub(super) fn read_as(
         },
         ..HeadSpec::plain(LinearSource::whole(weight, None, sizes.d_model, d_vocab))
     });
+    if like.is_decoder_alone {
+        let mut only = sizes.stack("decoder", Stack::Decoder, n_layers, decoder_tokens);
+        only.stack = Stack::Only;
+        for block in only.blocks_mut() {
+            block.cross = None;
+        }
+        return Ok(ModelSpec {
+            is_causal_lm: head.is_some(),
+            ..ModelSpec::of_one_stack(like.family, only, head)
+        });
+    }
     let encoder = sizes.stack("encoder", Stack::Encoder, n_layers, tokens_of("encoder"));
     // An encoder saved alone is a model of one stack.
     if !tensors.contains("decoder.final_layer_norm.weight")

@@ -59,10 +59,10 @@ fn run_in_row<O: Ops>(
     let n_copies = hooks.spreads();
     s.attention.kept = std::mem::take(&mut apart.kept);
     let ran = run_branches(context, spec, weights, &mut main, s, hooks)?;
-    let mut kept = std::mem::take(&mut s.attention.kept);
+    let kept = std::mem::take(&mut s.attention.kept);
     let spread = n_copies.map(|copies| context.spread(copies));
     if let Some(copies) = n_copies {
-        (kept, predicted) = (kept.repeat(copies), predicted.repeat(copies));
+        predicted = predicted.repeat(copies);
     }
     let of_streams = match &row.streams {
         Some(streams) => {

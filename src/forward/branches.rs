@@ -15,6 +15,7 @@ use super::hook::{Hook, Hooks, NoHooks};
 use super::mixing::{Mixed, mix};
 use super::narrow::add_narrow;
 use super::scratch::{AttentionScratch, Scratch};
+use super::shortcut::shortcut;
 use super::steps::{normed_in_place, scaled};
 use super::token_branch::end_block;
 
@@ -83,6 +84,7 @@ fn spread_mixed<O: Ops>(
     };
     repeat(ops, output, copies)?;
     repeat(ops, resid, copies)?;
+    s.kept = s.kept.repeat(copies);
     if let Some(parallel) = &mut mixed.parallel {
         repeat(ops, parallel, copies)?;
     }
@@ -170,6 +172,8 @@ fn feed_forward_output<O: Ops>(
         &mut s.mlp,
         &mut s.mlp_out,
     )?;
+    let (read, kept) = ((input, resid), &mut s.attention.kept);
+    shortcut(context, spec, read, kept, &mut s.mlp, &mut s.mlp_out)?;
     raw(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
     scaled(ops, spec.branch_scales[1], &mut s.mlp_out)?;

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{
-    DroppedToken, EmbedSpec, Model, NormSource, PositionTable, Sines, StackSpec, TableSource,
+    DroppedToken, EmbedSpec, MadeRow, Model, NormSource, PositionTable, Sines, StackSpec,
+    TableSource,
 };
 
 use super::patches::{patch_positions, patch_rows};
@@ -54,7 +55,7 @@ pub fn embed<O: Ops>(
     if let Some(dropped) = spec.dropped {
         leave_out(dropped, sequence, width, &mut rows);
     }
-    width = add_constants((model, spec), width, &mut rows)?;
+    width = add_constants(ops, (model, spec), width, &mut rows)?;
     if spec.projects_first {
         ops.put(&rows, width, scratch)?;
         project(scratch, resid)?;
@@ -138,7 +139,7 @@ pub fn embedding_parts<O: Ops>(
         let factor = factors(dropped, sequence)(id);
         row.iter_mut().for_each(|value| *value *= factor);
     }
-    let width = add_constants((model, spec), spec.tokens.width, &mut row)?;
+    let width = add_constants(ops, (model, spec), spec.tokens.width, &mut row)?;
     if let Some(linear) = spec.projection.as_ref().filter(|_| spec.projects_first) {
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
@@ -177,12 +178,13 @@ pub fn embedding_parts<O: Ops>(
 }
 
 /// Adds the constant rows, and returns the width of the rows, which may grow. // rows: [position, width]
-fn add_constants(
+fn add_constants<O: Ops>(
+    ops: &O,
     (model, spec): (&Model, &EmbedSpec),
     width: usize,
     rows: &mut Vec<f32>,
 ) -> Result<usize> {
-    if spec.constants.is_empty() {
+    if spec.constants.is_empty() && spec.made.is_none() {
         return Ok(width);
     }
     let mut sum = vec![0.0; spec.width()];
@@ -195,6 +197,12 @@ fn add_constants(
             to.zip(&first).for_each(|(to, value)| *to += value);
         }
     }
+    if let Some(made) = &spec.made {
+        let row = made_row(ops, (model, spec), made)?;
+        sum.iter_mut()
+            .zip(&row)
+            .for_each(|(to, value)| *to += value);
+    }
     let mut wide = sum.repeat(rows.len() / width.max(1));
     let pairs = wide
         .chunks_mut(sum.len().max(1))
@@ -204,6 +212,28 @@ fn add_constants(
     }
     *rows = wide;
     Ok(sum.len())
+}
+
+/// The row that a small network makes of rows of tables. // [d_embed]
+fn made_row<O: Ops>(
+    ops: &O,
+    (model, spec): (&Model, &EmbedSpec),
+    made: &MadeRow,
+) -> Result<Vec<f32>> {
+    let mut row = vec![0.0; made.up.n_in];
+    for part in &made.parts {
+        let to = &mut row[part.column..][..part.table.width];
+        add_rows((model, spec), &part.table, &[part.row], to)?;
+    }
+    // Two matrices and one row: it finishes before anyone could stop it.
+    let pace = &|| false;
+    let shelf = WeightReader::new(ops, &model.checkpoint.tensors, pace);
+    let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+    ops.put(&row, row.len(), &mut from)?;
+    ops.linear(&from, &shelf.linear(&made.up)?, &mut to, pace)?;
+    ops.activate(made.activation, &mut to)?;
+    ops.linear(&to, &shelf.linear(&made.down)?, &mut from, pace)?;
+    Ok(ops.get(&from)?.values.into_owned())
 }
 
 /// Zeroes the rows of the left-out token, and scales up the others to compensate. // rows: [position, d_embed]

@@ -23,7 +23,7 @@ pub(super) fn experts<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, shelf) = (context.ops, context.shelf());
-    let n_experts = spec.experts.len();
+    let n_experts = spec.experts.len() + spec.rule.n_identities;
     let choice_bias = match &spec.rule.choice_bias {
         Some(bias) => Some(shelf.tensors.expect(&bias.tensor, &bias.shape)?.widen()?),
         None => None,
@@ -118,6 +118,10 @@ pub(super) fn experts<O: Ops>(
             ops.add_rows(to, rows, factors, &expert_out)?;
         }
         (s.gathered, s.expert_out) = (gathered, expert_out);
+    }
+    for (rows, factors) in &chosen_by[spec.experts.len()..] {
+        ops.gather_rows(read, rows, &mut s.gathered)?;
+        ops.add_rows(to, rows, factors, &s.gathered)?;
     }
     if let Some([_, out]) = &spec.latent {
         let mut wide = O::Buffer::default();

@@ -41,6 +41,7 @@ mod rows;
 mod scratch;
 mod sequence;
 mod shared_keys;
+mod shortcut;
 mod shown_heads;
 mod sparsity;
 mod stem;

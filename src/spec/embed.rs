@@ -1,5 +1,7 @@
 //! How tokens become the input of the first block, as data: tables, positions, norms.
 
+use attnscope_compute::ops::Activation;
+
 use super::patches::PatchSpec;
 use super::rounded::WeightFormat;
 use super::source::{LinearSource, NormSource, TableSource};
@@ -21,6 +23,8 @@ pub struct EmbedSpec {
     pub dropped: Option<DroppedToken>,
     /// Rows added to the row of every token, before anything else is.
     pub constants: Vec<ConstantRow>,
+    /// One more such row, which a small network makes.
+    pub made: Option<Box<MadeRow>>,
     pub positions: Option<PositionTable>,
     /// Segment embeddings; row 0 is added to every token.
     pub token_types: Option<TableSource>,
@@ -48,6 +52,7 @@ impl EmbedSpec {
             scale: 1.0,
             dropped: None,
             constants: Vec::new(),
+            made: None,
             positions: None,
             token_types: None,
             norm: None,
@@ -67,6 +72,23 @@ pub struct ConstantRow {
     pub table: TableSource,
     /// The columns from which it is added: once for each. Columns beyond the row make it wider.
     pub columns: Vec<usize>,
+}
+
+/// A row added to the row of every token: down(act(up x)), where x is made of rows of tables.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MadeRow {
+    pub parts: Vec<MadePart>,
+    pub up: LinearSource,
+    pub activation: Activation,
+    pub down: LinearSource,
+}
+
+/// A row of a table that is added to x from some column on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MadePart {
+    pub table: TableSource,
+    pub row: usize,
+    pub column: usize,
 }
 
 impl EmbedSpec {

@@ -114,6 +114,8 @@ pub struct RouterRule {
     pub scores: RouterScores,
     /// Added to the scores only to choose experts, not to weigh them.
     pub choice_bias: Option<ChoiceBias>,
+    /// Number of experts after the stored ones that compute nothing: their output is their input.
+    pub n_identities: usize,
     pub groups: Option<ExpertGroups>,
     /// Divides the weights of the chosen experts by their sum.
     pub normalises: bool,
@@ -137,6 +139,7 @@ impl RouterRule {
             n_used,
             scores,
             choice_bias: None,
+            n_identities: 0,
             groups: None,
             normalises: false,
             power: 1.0,

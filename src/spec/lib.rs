@@ -36,7 +36,7 @@ pub use ablation::Ablation;
 pub use block::{BlockSpec, CrossSpec, Mixer};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
-pub use embed::{ConstantRow, DroppedToken, EmbedSpec, PositionTable, Sines};
+pub use embed::{ConstantRow, DroppedToken, EmbedSpec, MadePart, MadeRow, PositionTable, Sines};
 pub use feed_forward::{
     ApartNorms, ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LearnedActivation,
     MlpSpec, RouterRule, RouterScores,
@@ -54,7 +54,7 @@ pub use projected::{DistanceRows, LatentSpec, QueryBiases, RelativeSource};
 pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
-pub use rows::{BlockRow, KvSharing, RowSpec, StreamMaps, StreamsSpec};
+pub use rows::{BlockRow, KvSharing, RowSpec, Shortcut, StreamMaps, StreamsSpec};
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use source::{
     HeadAxes, InputPart, LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource,

@@ -9,6 +9,7 @@ use super::feed_forward::{FeedForward, MlpSpec};
 use super::head::HeadSpec;
 use super::indexer::IndexSource;
 use super::projection::ProjectionSpec;
+use super::rows::Shortcut;
 use super::source::{LinearSource, NormSource};
 use super::stack::StackSpec;
 
@@ -176,6 +177,10 @@ impl BlockSpec {
             format.maps([&mut branch.gate, &mut branch.context, &mut branch.out]);
             format.norms([&mut branch.context_norm, &mut branch.out_norm]);
         }
+        let shortcut = self.row.as_mut().and_then(|row| row.shortcut.as_mut());
+        if let Some(Shortcut::Begins(layer)) = shortcut {
+            format.feed_forward(layer);
+        }
         let streams = self.row.as_mut().and_then(|row| row.streams.as_mut());
         if let Some(streams) = streams {
             let maps = [
@@ -203,6 +208,9 @@ impl StackSpec {
     pub fn round_ends(&mut self, format: WeightFormat) {
         self.embed.rounded = format.of_tokens().or(self.embed.rounded);
         format.spared(&mut self.embed.projection);
+        if let Some(made) = &mut self.embed.made {
+            format.spared([&mut made.up, &mut made.down]);
+        }
         format.norms(&mut self.embed.norm);
         format.norms(&mut self.final_norm);
         format.spared(&mut self.last_map);

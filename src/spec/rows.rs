@@ -1,5 +1,6 @@
 //! Rows that hold more than one residual: several streams, and keys and values shared between layers.
 
+use super::feed_forward::FeedForward;
 use super::source::{LinearSource, NormSource};
 
 /// Layout of the rows of a stack.
@@ -31,9 +32,29 @@ pub struct BlockRow {
     pub streams: Option<StreamsSpec>,
     /// Number of columns after the streams.
     pub n_kept: usize,
+    /// A branch that begins in one block and ends in a later one.
+    pub shortcut: Option<Shortcut>,
+}
+
+/// A second feed-forward layer whose output joins the residual in a later block (a shortcut). It is kept in the first columns after the
+/// streams until then.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shortcut {
+    /// The layer reads what the block's own feed-forward layer reads.
+    Begins(Box<FeedForward>),
+    /// What an earlier block kept is added to the output of the block's own feed-forward layer.
+    Ends,
 }
 
 impl BlockRow {
+    /// The feed-forward layer of a shortcut that begins in the block.
+    pub fn begun(&self) -> Option<&FeedForward> {
+        match &self.shortcut {
+            Some(Shortcut::Begins(layer)) => Some(layer),
+            Some(Shortcut::Ends) | None => None,
+        }
+    }
+
     /// Number of streams of a row; 1 if the block does not mix several.
     pub fn n_streams(&self) -> usize {
         self.streams.as_ref().map_or(1, |streams| streams.n)

@@ -192,6 +192,14 @@ impl<'v, 'a> Walk<'v, 'a> {
             let key = format_args!("{name}embed.constant.{nth}");
             self.table(key, Some(&constant.table));
         }
+        if let Some(made) = &embed.made {
+            for (nth, part) in made.parts.iter().enumerate() {
+                let key = format_args!("{name}embed.made.{nth}");
+                self.table(key, Some(&part.table));
+            }
+            self.linear(format_args!("{name}embed.made.up"), &made.up);
+            self.linear(format_args!("{name}embed.made.down"), &made.down);
+        }
         let types = embed.token_types.as_ref();
         self.table(format_args!("{name}embed.types"), types);
         self.norm(format_args!("{name}embed.norm"), embed.norm.as_ref(), None);
@@ -326,6 +334,9 @@ impl<'v, 'a> Walk<'v, 'a> {
         self.quirks(name, block);
         self.norm(format_args!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);
         self.feed_forward(name, &block.feed_forward);
+        if let Some(layer) = block.row.as_ref().and_then(|row| row.begun()) {
+            self.feed_forward(&format!("{name}shortcut."), layer);
+        }
         self.norm(format_args!("{name}mlp_out"), block.mlp_out.as_ref(), None);
         self.norm(
             format_args!("{name}mlp_post"),
@@ -371,7 +382,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         };
         self.linear(format_args!("{name}router"), &experts.router);
         let scales = experts.rule.expert_scales.as_ref();
-        let n = experts.experts.len();
+        let n = experts.experts.len() + experts.rule.n_identities;
         self.optional_vector(format_args!("{name}router.scales"), scales, n);
         for (what, norm) in experts.apart.iter().flat_map(|apart| apart.all()) {
             self.norm(format_args!("{name}apart.{what}"), Some(norm), None);

@@ -209,8 +209,9 @@ fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
 
 #[test]
 fn an_edited_end_reads_only_what_is_new() {
-    const CHOSEN: [&str; 14] = [
+    const CHOSEN: [&str; 15] = [
         "llama",
+        "longcat_flash",
         "deepseek_v32",
         "glm_moe_dsa",
         "minimax_m3_vl_text",

@@ -69,6 +69,8 @@ fn heads_run_alone_as_among_others() {
         ("gemma4_text_c", 0),
         ("longformer_c", usize::MAX),
         ("deepseek_v32", 0),
+        ("longcat_flash", 0),
+        ("longcat_flash", usize::MAX),
         ("glm_moe_dsa", usize::MAX),
         ("glm_moe_dsa", 0),
         ("minimax_m3_vl_text", 0),

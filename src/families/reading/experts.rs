@@ -139,6 +139,8 @@ pub struct ExpertsKeys {
     pub n_experts: [&'static str; 2],
     pub d_expert: &'static str,
     pub n_used: &'static str,
+    /// The key of the number of further experts that return their input, with its default.
+    pub identities: Option<(&'static str, usize)>,
     pub scores: RouterScores,
     /// Bias added to the scores for selection only: its name, and whether it is stored as a one-row matrix.
     pub choice_bias: Option<(&'static str, bool)>,
@@ -164,6 +166,7 @@ impl ExpertsKeys {
         n_experts: ["num_experts", "num_local_experts"],
         d_expert: "moe_intermediate_size",
         n_used: "num_experts_per_tok",
+        identities: None,
         scores: RouterScores::Softmax,
         choice_bias: None,
         groups: None,
@@ -203,13 +206,18 @@ impl ExpertsKeys {
         let shares = !matches!(self.store, ExpertStore::Each(_));
         check_counts(reader, tensors, n_layers, (n_experts, shares))?;
         let n_used = reader.size("n_experts_used", self.n_used)?;
-        check_used(reader, n_used, n_experts)?;
+        let n_identities = match self.identities {
+            Some((key, default)) => reader.count_or("n_identity_experts", key, default)?,
+            None => 0,
+        };
+        check_used(reader, n_used, n_experts + n_identities)?;
         let groups = match self.groups {
             Some(keys) => groups(reader, (n_experts, n_used), keys)?,
             None => None,
         };
         let router = RouterRule {
             groups,
+            n_identities,
             normalises: self.normalises.read(reader, "normalises_experts")?,
             scale: match self.scale {
                 Some((key, default)) => reader.number_or("expert_scale", key, default)? as f32,
@@ -381,11 +389,12 @@ impl Experts {
     ) -> FeedForward {
         let (keys, n, width) = (&self.keys, self.n_experts, self.d_expert);
         let at = format!("{layer}.{}", keys.at);
-        let router =
-            super::linear_bias_if_stored(tensors, &format!("{at}.{}", keys.router), d_model, n);
+        let n_routed = n + self.router.n_identities;
+        let router = format!("{at}.{}", keys.router);
+        let router = super::linear_bias_if_stored(tensors, &router, d_model, n_routed);
         let choice_bias = keys.choice_bias.map(|(name, is_row)| ChoiceBias {
             tensor: format!("{at}.{name}"),
-            shape: if is_row { vec![1, n] } else { vec![n] },
+            shape: [1, n_routed][usize::from(!is_row)..].to_vec(),
         });
         // Some versions store all experts together in every family, with gate and up in one tensor or apart.
         let apart = format!("{at}.experts.gate_proj.weight");
@@ -472,15 +481,10 @@ pub fn slabs(
             len: width,
         })
     };
+    let down = LinearSource::whole(down.to_owned(), None, width, d_model).slab(idx, n);
     MlpSpec {
-        up: part(width),
         gate: Some(part(0)),
-        down: LinearSource::whole(down.to_owned(), None, width, d_model).slab(idx, n),
-        activation,
-        gate_rule: GateRule::Product,
-        learned: None,
-        hidden_norm: None,
-        sparsity: None,
+        ..MlpSpec::plain(part(width), down, activation)
     }
 }
 
@@ -504,13 +508,7 @@ fn slabs_by_input(
         })
     };
     MlpSpec {
-        up: part(width),
         gate: Some(part(0)),
-        down: by_input(down, width, d_model),
-        activation,
-        gate_rule: GateRule::Product,
-        learned: None,
-        hidden_norm: None,
-        sparsity: None,
+        ..MlpSpec::plain(part(width), by_input(down, width, d_model), activation)
     }
 }

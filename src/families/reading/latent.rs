@@ -5,10 +5,10 @@ use attnscope_compute::attention::{AttentionSpec, RopeSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec,
-    Part, ProjectionSpec, RowSpec, StackSpec, TableSource,
+    Part, ProjectionSpec, RowSpec, Shortcut, StackSpec, TableSource,
 };
 
-use super::experts::{ExpertsKeys, USUAL, gated};
+use super::experts::{Experts, ExpertsKeys, USUAL, gated};
 use super::indexer::{IndexerKeys, Indexers};
 use super::rope::{RopeRule, rope, score_sharpening};
 use super::rotation::growth;
@@ -45,6 +45,11 @@ pub struct LatentLike {
     pub ignores_head_dim: bool,
     /// Whether the unembedding is the embedding, if the configuration does not say.
     pub is_tied: bool,
+    /// The base of the rotation, if the configuration states none.
+    pub theta: f64,
+    /// A stored layer is two blocks, and its experts a shortcut from the first to the end of the second; latent vectors are scaled
+    /// by √(d_model / their width). The key is that of the number of stored layers.
+    pub paired: Option<&'static str>,
 }
 
 impl LatentLike {
@@ -62,6 +67,8 @@ impl LatentLike {
         head_gate: None,
         ignores_head_dim: false,
         is_tied: false,
+        theta: 10_000.0,
+        paired: None,
     };
 }
 
@@ -81,7 +88,16 @@ pub fn read(
         "mlp_bias",
         "biases of feed-forward layers are not read",
     )?;
-    let n_layers = reader.layers("num_hidden_layers")?;
+    let (n_stored, n_layers) = match like.paired {
+        Some(key) => {
+            let n_stored = reader.layers(key)?;
+            reader.forget(&["n_layers"]);
+            let origin = Origin::Derived(format!("2 · {key}"));
+            reader.note("n_layers", 2 * n_stored, origin);
+            (n_stored, 2 * n_stored)
+        }
+        None => [reader.layers("num_hidden_layers")?; 2].into(),
+    };
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
     // Keys and values are expanded from the latent for every head, whatever this key says.
     reader.value("num_key_value_heads");
@@ -124,6 +140,7 @@ pub fn read(
         },
         share: d_shared as f64 / d_stated as f64,
         share_key: like.has_share.then_some("partial_rotary_factor"),
+        theta: like.theta,
         ..RopeRule::plain(d_stated, n_ctx)
     };
     let rotary = if like.is_unrotated {
@@ -143,7 +160,15 @@ pub fn read(
         .zip(rotary.as_ref())
         .map(|(keys, rotary)| Indexers::read(reader, keys, sizes, rotary));
     let indexers = indexers.transpose()?;
-    let n_kept = indexers.as_ref().map_or(0, |indexers| indexers.n_kept);
+    let n_kept = match like.paired {
+        Some(_) => d_model,
+        None => indexers.as_ref().map_or(0, |indexers| indexers.n_kept),
+    };
+    // The factor of a latent vector.
+    let factor = |width: usize| match like.paired {
+        Some(_) => (d_model as f64 / width as f64).sqrt() as f32,
+        None => 1.0,
+    };
     let attention = AttentionSpec {
         d_value,
         growth: growth(reader, like.grows)?,
@@ -172,20 +197,25 @@ pub fn read(
     let experts = if like.is_dense {
         None
     } else {
-        Some(like.experts.read(reader, tensors, n_layers)?)
+        Some(like.experts.read(reader, tensors, n_stored)?)
     };
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
 
     let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");
     let block = |layer_idx: usize| {
-        let at = format!("{base}layers.{layer_idx}");
-        let attn = format!("{at}.self_attn");
+        let (stored_idx, half) = match like.paired {
+            Some(_) => (layer_idx / 2, format!(".{}", layer_idx % 2)),
+            None => (layer_idx, String::new()),
+        };
+        let at = format!("{base}layers.{stored_idx}");
+        let attn = format!("{at}.self_attn{half}");
         let norm = |name: &str, width, eps| rms_norm(format!("{attn}.{name}.weight"), width, eps);
         let q_out = n_heads * d_head;
         let (q, latent_q) = match d_latent_q {
             Some(rank) => {
                 let down = linear(&format!("{attn}.q_a_proj"), d_model, rank, has_bias);
                 let up = linear(&format!("{attn}.q_b_proj"), rank, q_out, false);
+                let up = up.scaled(1.0, factor(rank));
                 (up, Some((down, norm("q_a_layernorm", rank, LATENT_EPS))))
             }
             None => (
@@ -209,7 +239,8 @@ pub fn read(
             d_latent,
             n_heads * group,
             false,
-        );
+        )
+        .scaled(factor(d_latent), 1.0);
         let up_part = |offset, len| up.clone().part(Part { group, offset, len });
         let o = linear(
             &format!("{attn}.o_proj"),
@@ -232,18 +263,25 @@ pub fn read(
                 .map(|indexers| indexers.of_layer(tensors, layer_idx, &attn)),
             ..ProjectionSpec::plain(q, up_part(0, d_own), up_part(d_own, d_value), o)
         };
-        let feed_forward = match &experts {
-            Some(experts) if experts.are_in(layer_idx) => {
-                experts.of_layer(tensors, &at, d_model, (activation, false))
-            }
-            _ => {
-                let at = format!("{at}.mlp");
-                FeedForward::Dense(Box::new(gated(
-                    &at, USUAL, d_model, d_mlp, activation, false,
-                )))
-            }
+        let of_experts =
+            |experts: &Experts| experts.of_layer(tensors, &at, d_model, (activation, false));
+        let dense = |name: &str| {
+            let at = format!("{at}.{name}");
+            let mlp = gated(&at, USUAL, d_model, d_mlp, activation, false);
+            FeedForward::Dense(Box::new(mlp))
         };
-        let name = |name: &str| Some(rms_norm(format!("{at}.{name}.weight"), d_model, eps));
+        let (feed_forward, shortcut) = match &experts {
+            Some(experts) if like.paired.is_some() => {
+                let shortcut = match layer_idx % 2 {
+                    0 => Shortcut::Begins(Box::new(of_experts(experts))),
+                    _ => Shortcut::Ends,
+                };
+                (dense(&format!("mlps{half}")), Some(shortcut))
+            }
+            Some(experts) if experts.are_in(layer_idx) => (of_experts(experts), None),
+            _ => (dense("mlp"), None),
+        };
+        let name = |name: &str| Some(rms_norm(format!("{at}.{name}{half}.weight"), d_model, eps));
         BlockSpec {
             attn_pre: name("input_layernorm"),
             mlp_pre: name("post_attention_layernorm"),
@@ -252,6 +290,7 @@ pub fn read(
                     d_model,
                     streams: None,
                     n_kept,
+                    shortcut,
                 })
             }),
             ..BlockSpec::plain(attention.clone(), projections, feed_forward)
