@@ -5,7 +5,7 @@ use attnscope_compute::error::Result;
 use super::super::Facts;
 use super::stack::{Entry, Stack};
 
-const MASKS: [&str; 8] = [
+const MASKS: [&str; 9] = [
     "tril",
     "triu",
     "mask",
@@ -14,6 +14,7 @@ const MASKS: [&str; 8] = [
     "subsequent",
     "future",
     "trimask",
+    "triangle",
 ];
 /// Larger masks are judged by their names.
 const LARGEST_MASK: usize = 1 << 24;
@@ -82,7 +83,7 @@ impl Buffers {
             self.slopes = Some((entry.trimmed()[0], entry.first.clone()));
             return Ok(true);
         }
-        if last == "bias" && entry.has_word(&["masked"]) {
+        if last == "bias" && entry.has_word(&["masked"]) || is_count(facts, entry)? {
             return Ok(true);
         }
         let is_rotary = entry.has_word(&["cos", "sin", "freqs", "freq", "rope", "rotary"]);
@@ -94,6 +95,23 @@ impl Buffers {
         }
         Ok(true)
     }
+}
+
+/// Whether the values are the whole numbers from 0 on, as code stores its positions.
+fn is_count(facts: &Facts<'_>, entry: &Entry) -> Result<bool> {
+    let Some(view) = facts.tensors.get(&entry.first) else {
+        return Ok(false);
+    };
+    if entry.trimmed().len() != 1 {
+        return Ok(false);
+    }
+    let whole = view.whole_numbers()?;
+    Ok(whole.is_some_and(|values| {
+        values
+            .iter()
+            .enumerate()
+            .all(|(idx, value)| *value == idx as f64)
+    }))
 }
 
 /// Whether every row has one value up to its own position and another one behind it.

@@ -6,10 +6,18 @@ use attnscope_compute::error::Result;
 
 use super::super::Facts;
 use crate::reading::described::HEAD;
-use crate::reading::described::names::{Role, is_named, is_of_attention, words_of};
+use crate::reading::described::names::{
+    Role, is_named, is_of_attention, is_of_feed_forward, words_of,
+};
 
 /// Name and shape of a tensor.
 type Named<'a> = (&'a str, &'a [usize]);
+
+/// The tensors of each member of a list.
+type Layers<'a> = BTreeMap<usize, Vec<Named<'a>>>;
+
+/// Lists by the name that stands before their numbers.
+type Groups<'a> = BTreeMap<&'a str, Layers<'a>>;
 
 /// Words of feed-forward modules that stand outside a list of layers.
 const FEED_FORWARD: [&str; 6] = ["mlp", "ffn", "ff", "feed", "ffwd", "feedforward"];
@@ -79,51 +87,59 @@ impl Stack {
         let all: Vec<(String, Vec<usize>)> = all
             .map(|(name, info)| (name.to_owned(), info.shape.clone()))
             .collect();
-        let mut groups: BTreeMap<&str, BTreeMap<usize, Vec<Named<'_>>>> = BTreeMap::new();
+        let mut groups = Groups::new();
         for (name, shape) in &all {
             if let Some((before, number, after)) = numbered(name) {
                 let group = groups.entry(before).or_default();
                 group.entry(number).or_default().push((after, shape));
             }
         }
-        groups.retain(|before, layers| {
-            let attends = |after: &str| {
-                let words = words_of(after);
-                let roles = [Role::Q, Role::Qkv];
-                is_of_attention(&words) || roles.iter().any(|role| is_named(*role, &words))
-            };
-            let mut tensors = layers.values().flatten();
-            !ends_in_heads(before) && tensors.any(|(after, _)| attends(after))
-        });
+        let (groups, others): (Groups<'_>, Groups<'_>) =
+            groups.into_iter().partition(|(before, layers)| {
+                let attends = |after: &str| {
+                    let words = words_of(after);
+                    let roles = [Role::Q, Role::Qkv];
+                    is_of_attention(&words) || roles.iter().any(|role| is_named(*role, &words))
+                };
+                let mut tensors = layers.values().flatten();
+                !ends_in_heads(before) && tensors.any(|(after, _)| attends(after))
+            });
         if groups.len() > 1 {
             return Ok(None);
         }
         let Some((before, layers)) = groups.into_iter().next() else {
             return Self::single(facts, &all);
         };
-        let Some(first) = layers.get(&0) else {
+        if !layers.contains_key(&0) {
             return Ok(None);
-        };
-        for (idx, (number, tensors)) in layers.iter().enumerate() {
-            let other = tensors.iter().zip(first).find(|(a, b)| a != b);
-            if idx != *number || tensors.len() != first.len() || other.is_some() {
-                let after = other.map_or(first[0].0, |((after, _), _)| after);
-                let problem = "expected layers that are alike and numbered from 0".to_owned();
-                return Err(facts.at(&format!("{before}{number}.{after}"), problem));
-            }
         }
-        let layer = first.iter().map(|(after, shape)| {
-            let mut entry = Entry::of(&format!("{before}0.{after}"), after, shape);
-            entry.template = format!("{before}{{layer}}.{after}");
-            entry
-        });
-        let layer = by_heads(facts, layer.collect())?;
+        let n_layers = layers.len();
+        let mut lists: Vec<(&str, Layers<'_>)> = others
+            .into_iter()
+            .filter(|(other, found)| is_beside(other, before) && found.len() == n_layers)
+            .collect();
+        // The name of a list tells what is in it, where there are several.
+        let is_apart = !lists.is_empty();
+        lists.insert(0, (before, layers));
+        let mut layer = Vec::new();
+        for (before, layers) in &lists {
+            let first = alike(facts, before, layers)?;
+            let list = if is_apart { last_part(before) } else { "" };
+            layer.extend(first.iter().map(|(after, shape)| {
+                let name = format!("{before}0.{after}");
+                let mut entry = Entry::of(&name, &format!("{list}.{after}"), shape);
+                entry.template = format!("{before}{{layer}}.{after}");
+                entry
+            }));
+        }
+        let layer = by_heads(facts, layer)?;
+        let is_listed = |found: &str| lists.iter().any(|(before, _)| *before == found);
         let outside = all
             .iter()
-            .filter(|(name, _)| numbered(name).is_none_or(|(found, ..)| found != before));
+            .filter(|(name, _)| numbered(name).is_none_or(|(found, ..)| !is_listed(found)));
         let outside = outside.map(|(name, shape)| Entry::of(name, name, shape));
         Ok(Some(Self {
-            n_layers: layers.len(),
+            n_layers,
             is_numbered: true,
             layer,
             outside: outside.collect(),
@@ -147,6 +163,44 @@ impl Stack {
     }
 }
 
+/// The tensors of the first layer of a list.
+///
+/// # Errors
+/// When a layer is missing or differs from the first one.
+fn alike<'a, 'b>(
+    facts: &Facts<'_>,
+    before: &str,
+    layers: &'b Layers<'a>,
+) -> Result<&'b [Named<'a>]> {
+    let first = layers.values().next().map_or(&[][..], Vec::as_slice);
+    for (idx, (number, tensors)) in layers.iter().enumerate() {
+        let other = tensors.iter().zip(first).find(|(a, b)| a != b);
+        if idx != *number || tensors.len() != first.len() || other.is_some() {
+            let after = other.map_or(first[0].0, |((after, _), _)| after);
+            let problem = "expected layers that are alike and numbered from 0".to_owned();
+            return Err(facts.at(&format!("{before}{number}.{after}"), problem));
+        }
+    }
+    Ok(first)
+}
+
+/// Whether a list stands beside that of attention, in the same module, and has feed-forward layers or norms by its name.
+fn is_beside(other: &str, before: &str) -> bool {
+    let parent = |list: &str| {
+        let last = format!("{}.", last_part(list));
+        list.strip_suffix(&last).map(str::to_owned)
+    };
+    let is_same = parent(other).is_some() && parent(other) == parent(before);
+    let entry = Entry::of(other, last_part(other), &[]);
+    is_same && (entry.is_norm() || is_of_feed_forward(&entry.words))
+}
+
+/// The last part of what stands before a number, `blocks` of `decoder.blocks.`.
+fn last_part(before: &str) -> &str {
+    let before = before.strip_suffix('.').unwrap_or(before);
+    before.rsplit('.').next().unwrap_or_default()
+}
+
 /// Splits a name around its first number.
 fn numbered(name: &str) -> Option<(&str, usize, &str)> {
     let mut start = 0;
@@ -163,8 +217,7 @@ fn numbered(name: &str) -> Option<(&str, usize, &str)> {
 
 /// Whether the last part of what stands before a number says that heads are counted.
 fn ends_in_heads(before: &str) -> bool {
-    let last = before.trim_end_matches('.').rsplit('.').next();
-    let words = words_of(last.unwrap_or_default());
+    let words = words_of(last_part(before));
     words
         .last()
         .is_some_and(|word| word == "heads" || word == "head")
