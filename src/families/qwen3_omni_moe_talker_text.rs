@@ -17,7 +17,7 @@ pub const FAMILY: Family =
                     width: SharedWidth::Key("shared_expert_intermediate_size"),
                     gate: Some("shared_expert_gate"),
                 }),
-                layers: SparseLayers::Stepped,
+                layers: SparseLayers::All,
                 ..ExpertsKeys::PLAIN
             }),
             forbidden_keys: &[("sliding_window", "this family applies no window")],

@@ -53,6 +53,7 @@ fn hostile() -> Vec<TargetVerdict> {
         notes: vec![format!("a note {HOSTILE}").into()],
         unread: vec![HOSTILE.to_owned()],
         cover: Vec::new(),
+        next: None,
         left_out: Vec::new(),
         target: format!("models/{HOSTILE}"),
         verdicts: vec![
