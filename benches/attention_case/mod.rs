@@ -49,6 +49,7 @@ impl Case {
             heads: 0..self.spec.n_heads,
             sinks: None,
             bucket_values: None,
+            bias_factors: None,
             relative: None,
             positions: &self.positions,
             repeats: Some(&self.repeats),

@@ -9,7 +9,7 @@ use attnscope_compute::attention::{AttentionSpec, Visibility};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::reuse_buffers;
 use attnscope_compute::pace::Pace;
-use attnscope_forward::{Hook, Input, LayerWeights};
+use attnscope_forward::{Hook, Input, LayerWeights, bias_factors_on_host};
 use attnscope_run::Progress;
 use attnscope_spec::{Model, Stack, StackSpec};
 
@@ -389,6 +389,13 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         };
         let (queries, keys) = exchange.sequences(stack);
         let tables = super::suspects::tables(model, stack, layer_a)?;
+        let block = model.spec.stack_of(stack).blocks().get(layer_a);
+        let bias_factors = match (block, of(Hook::ResidPre)) {
+            (Some(block), Some(resid)) if stack != Stack::Cross => {
+                bias_factors_on_host(&model.checkpoint.tensors, block, &resid, &|| false)?
+            }
+            _ => None,
+        };
         let mut rows = write_rows(exchange.rows(stack));
         let recompute = RecomputeInputs {
             spec: spec.clone(),
@@ -396,6 +403,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
             positions: queries.positions.clone(),
             sinks: tables.sinks.map(Cow::into_owned),
             buckets: tables.buckets.map(Cow::into_owned),
+            bias_factors,
             relative: tables.relative,
             globals: exchange.globals.borrow().get(&stack).cloned(),
             values: [q, k, v],

@@ -374,6 +374,8 @@ pub(super) struct RecomputeInputs {
     pub sinks: Option<Vec<f32>>,
     /// [bucket, head]
     pub buckets: Option<Vec<f32>>,
+    /// Factors of the learned bias. // [query, head]
+    pub bias_factors: Option<Vec<f32>>,
     pub relative: Option<RelativeTables>,
     /// Keys and values of global tokens.
     pub globals: Option<GlobalKeys>,
@@ -393,6 +395,7 @@ impl RecomputeInputs {
             heads,
             sinks: self.sinks.as_deref(),
             bucket_values: self.buckets.as_deref(),
+            bias_factors: self.bias_factors.as_deref(),
             relative: self.relative.as_ref(),
             positions: &self.positions,
             repeats: None,

@@ -266,6 +266,12 @@ fn block(list: &mut List, spec: &BlockSpec) {
     list.word(Shape, "shortcut", shortcut);
     list.word(Shape, "token_branch", spec.by_token.is_some());
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
+    let conformer = spec.conformer.as_ref().map(|conformer| conformer.words());
+    list.word(
+        Computation,
+        "conformer",
+        conformer.unwrap_or("no".to_owned()),
+    );
     match &spec.feed_forward {
         FeedForward::Dense(mlp) => {
             list.word(Shape, "experts", "none");
@@ -468,6 +474,7 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
         list.word(Computation, "norms_after_rope", spec.norms_after_rope);
     }
     list.word(Shape, "relative", spec.relative.is_some());
+    list.word(Shape, "bias_gate", spec.bias_gate.is_some());
     let difference = spec.difference.as_ref();
     let first = difference.map(|difference| difference.first);
     list.add(

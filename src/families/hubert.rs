@@ -11,8 +11,8 @@ pub const FAMILY: Family = Family::own("hubert", "Hubert", read).leaving_unread(
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let like = WaveLike {
-        bases: &["hubert.", ""],
         norm_if: Some("feat_proj_layer_norm"),
+        ..WaveLike::usual(&["hubert.", ""])
     };
     wave_like::read(FAMILY.model_type, checkpoint, reader, like)
 }

@@ -11,9 +11,6 @@ pub const FAMILY: Family =
     Family::own("unispeech", "UniSpeech", read).leaving_unread(wav2vec2::UNREAD);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let like = WaveLike {
-        bases: &["unispeech.", ""],
-        norm_if: None,
-    };
+    let like = WaveLike::usual(&["unispeech.", ""]);
     wave_like::read(FAMILY.model_type, checkpoint, reader, like)
 }

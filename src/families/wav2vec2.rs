@@ -13,9 +13,6 @@ pub const FAMILY: Family = Family::own("wav2vec2", "Wav2Vec2", read).leaving_unr
 pub(super) const UNREAD: &[&str] = &["masked_spec_embed"];
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let like = WaveLike {
-        bases: &["wav2vec2.", ""],
-        norm_if: None,
-    };
+    let like = WaveLike::usual(&["wav2vec2.", ""]);
     wave_like::read(FAMILY.model_type, checkpoint, reader, like)
 }

@@ -26,7 +26,7 @@ const EPS: f64 = 1e-5;
 /// Kernel width of each convolution, and their strides.
 const N_WIDE: usize = 3;
 
-const STRIDES: [usize; 2] = [1, 2];
+pub(super) const STRIDES: [usize; 2] = [1, 2];
 
 /// Sizes of the encoder or the decoder.
 struct Side<'a> {
@@ -132,6 +132,26 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
+/// The convolutions whose tensors begin with `base`: one with stride 1, then one with stride 2.
+pub(super) fn stem(base: &str, d_model: usize, rule: SoundRule) -> SoundStem {
+    let convolution = |(nth, stride): (usize, usize)| StemConvolution {
+        weight: format!("{base}conv{}.weight", nth + 1),
+        bias: Some(format!("{base}conv{}.bias", nth + 1)),
+        n_in: if nth == 0 { rule.n_mels } else { d_model },
+        n_out: d_model,
+        n_wide: N_WIDE,
+        stride,
+        is_padded: true,
+        norm: None,
+    };
+    SoundStem {
+        rule,
+        convolutions: STRIDES.into_iter().enumerate().map(convolution).collect(),
+        activation: Activation::Gelu,
+        end: None,
+    }
+}
+
 impl<'a> Side<'a> {
     fn read(
         reader: &mut Reader<'_>,
@@ -176,30 +196,17 @@ impl<'a> Side<'a> {
 
     /// The embedding of sound: a convolution with stride 1, then one with stride 2.
     fn hears(&self, rule: SoundRule) -> EmbedSpec {
-        let name = |nth: usize| format!("{}.conv{}", self.base, nth + 1);
-        let convolution = |(nth, stride): (usize, usize)| StemConvolution {
-            weight: format!("{}.weight", name(nth)),
-            bias: Some(format!("{}.bias", name(nth))),
-            n_in: if nth == 0 { rule.n_mels } else { self.d_model },
-            n_out: self.d_model,
-            n_wide: N_WIDE,
-            stride,
-            is_padded: true,
-            norm: None,
-        };
-        let stem = SoundStem {
-            rule,
-            convolutions: STRIDES.into_iter().enumerate().map(convolution).collect(),
-            activation: Activation::Gelu,
-            end: None,
-        };
         let places = TableSource {
-            tensor: format!("{}.weight", name(0)),
+            tensor: format!("{}.conv1.weight", self.base),
             n_rows: self.n_positions,
             width: self.d_model,
         };
         EmbedSpec {
-            sound: Some(Box::new(stem)),
+            sound: Some(Box::new(stem(
+                &format!("{}.", self.base),
+                self.d_model,
+                rule,
+            ))),
             positions: Some(self.positions()),
             ..EmbedSpec::plain(places)
         }

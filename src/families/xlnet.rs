@@ -6,7 +6,7 @@ use attnscope_compute::attention::{AttentionSpec, Bias, Relative};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     BlockSpec, DistanceRows, EmbedSpec, HeadAxes, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, QueryBiases, RelativeSource, StackSpec, TableSource,
+    ProjectionSpec, QueryBiases, RelativeSource, Sines, StackSpec, TableSource,
 };
 
 use super::Family;
@@ -75,6 +75,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             embeddings: DistanceRows::Sines {
                 n_rows: 2 * span,
                 width: d_model,
+                order: Sines::Halves,
             },
             norm: None,
             key: Some(map("r", None)),

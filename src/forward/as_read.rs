@@ -398,6 +398,7 @@ fn attend_group<O: Ops>(
             heads: 0..attention.n_heads,
             sinks: weights.sinks.as_deref(),
             bucket_values: weights.bucket_values.as_deref().or(shared),
+            bias_factors: None,
             relative: weights.relative.as_ref(),
             positions: &segment.sequence.positions,
             globals: None,

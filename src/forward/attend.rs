@@ -56,6 +56,7 @@ pub(super) fn attend<O: Ops>(
         heads,
         sinks: weights.sinks.as_deref(),
         bucket_values: weights.bucket_values.as_deref().or(shared),
+        bias_factors: (!s.bias_factors.is_empty()).then_some(&s.bias_factors[..]),
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
         globals: globals.as_ref(),

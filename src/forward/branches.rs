@@ -6,6 +6,7 @@ use attnscope_spec::{BlockSpec, CrossSpec, Mixer};
 
 use super::attend::{AttentionRun, output};
 use super::block_weights::{BlockWeights, CrossWeights, MixerWeights};
+use super::conformer::{add_before, add_convolution};
 use super::context::BlockContext;
 use super::copies::repeat;
 use super::emit::{emit, offer, raw};
@@ -36,6 +37,9 @@ pub(super) fn run_branches<O: Ops>(
     s: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
+    if let Some(conformer) = spec.conformer.as_deref() {
+        add_before(context, conformer, resid)?;
+    }
     let mut mixed = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
     if spec.attn_pre.is_none() && (spec.adds_to_normed || spec.narrow.is_some()) {
         // Without a norm, what attention reads is the residual itself.
@@ -52,6 +56,9 @@ pub(super) fn run_branches<O: Ops>(
     };
     let attention = attention_output(context, spec, weights, mixed, s, hooks)?;
     add_attention(context, spec, weights, resid, s)?;
+    if let Some(conformer) = spec.conformer.as_deref() {
+        add_convolution(context, &conformer.convolution, resid)?;
+    }
     let cross = match (&spec.cross, &weights.cross) {
         (Some(spec), Some(weights)) => Some(run_cross(context, spec, weights, resid, s, hooks)?),
         _ => None,

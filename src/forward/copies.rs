@@ -32,12 +32,18 @@ pub(super) fn attend_copies<O: Ops>(
         heads,
         sinks: weights.sinks.as_deref(),
         bucket_values: weights.bucket_values.as_deref().or(shared),
+        bias_factors: None,
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
         globals: None,
         sink: None,
         kept: None,
         pace: context.pace,
+    };
+    let n_factors = visibility.n_queries * spec.n_heads;
+    let factors = |copy_idx: usize| {
+        let first = copy_idx * n_factors;
+        s.bias_factors.get(first..first + n_factors)
     };
     if copies == 1 {
         let globals = global_keys(context, s, 0)?;
@@ -46,6 +52,7 @@ pub(super) fn attend_copies<O: Ops>(
                 visibility: &*with_picked(context, spec, visibility, 0, s)?,
                 globals: globals.as_ref(),
                 heads: run.heads.clone(),
+                bias_factors: factors(0),
                 ..run
             },
             &s.q,
@@ -69,6 +76,7 @@ pub(super) fn attend_copies<O: Ops>(
                 visibility: &*with_picked(context, spec, visibility, copy_idx, s)?,
                 globals: globals.as_ref(),
                 heads: run.heads.clone(),
+                bias_factors: factors(copy_idx),
                 ..run
             },
             &q,

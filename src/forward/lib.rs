@@ -3,9 +3,11 @@
 mod as_read;
 mod attend;
 mod attention_pooling;
+mod bias_factors;
 mod block;
 mod block_weights;
 mod branches;
+mod conformer;
 mod context;
 mod copies;
 mod curve;
@@ -56,6 +58,7 @@ mod weights;
 
 pub use as_read::{Segment, run_layer_as_read};
 pub use attend::AttentionRun;
+pub use bias_factors::bias_factors_on_host;
 pub use block_weights::BlockWeights;
 pub use context::{BlockContext, KnownRows, Memory};
 pub use deviation::{Cut, Deviation, DroppedResiduals, RotationOverride};

@@ -5,6 +5,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::ProjectionSpec;
 
+use super::bias_factors::bias_factors;
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::difference::pair_values;
@@ -100,6 +101,10 @@ pub(super) fn project_only<O: Ops>(
     let keys_in = match &context.memory {
         Some(memory) if attention.is_cross => memory.hidden,
         _ => attn_in,
+    };
+    s.bias_factors = match &spec.bias_gate {
+        Some(gate) => bias_factors(gate, context.shelf(), &ops.get(attn_in)?.values)?,
+        None => Vec::new(),
     };
     let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
     if spec.reuses_keys() {

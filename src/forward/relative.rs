@@ -22,8 +22,13 @@ impl<'a, O: Ops> WeightReader<'a, O> {
         let ops = self.ops;
         let (table, width) = match &source.embeddings {
             DistanceRows::Stored(stored) => (round_read(self.table(stored)?, format), stored.width),
-            DistanceRows::Sines { n_rows, width } => {
-                (Cow::Owned(sines_of_distances(*n_rows, *width)), *width)
+            DistanceRows::Sines {
+                n_rows,
+                width,
+                order,
+            } => {
+                let rows = sines_of_distances(*n_rows, *width, *order);
+                (Cow::Owned(rows), *width)
             }
         };
         let mut rows = O::Buffer::default();
@@ -81,15 +86,19 @@ impl<'a, O: Ops> WeightReader<'a, O> {
 }
 
 /// Sines and cosines of the distances from −n_rows / 2 on. // [n_rows, width]
-fn sines_of_distances(n_rows: usize, width: usize) -> Vec<f32> {
+fn sines_of_distances(n_rows: usize, width: usize, order: Sines) -> Vec<f32> {
     let mut rows = vec![0.0; n_rows * width];
     let span = n_rows / 2;
     // A sine of a negative distance is that of the positive one with the other sign.
     for (row_idx, row) in rows.chunks_mut(width.max(1)).enumerate() {
-        add_sinusoids(&[row_idx.abs_diff(span)], Sines::Halves, width, row);
+        add_sinusoids(&[row_idx.abs_diff(span)], order, width, row);
         if row_idx < span {
-            let n_sines = width.div_ceil(2);
-            row[..n_sines].iter_mut().for_each(|sine| *sine = -*sine);
+            let (n_sines, apart) = match order {
+                Sines::Interleaved => (width, 2),
+                Sines::Halves | Sines::HalvesToEnd => (width.div_ceil(2), 1),
+            };
+            let sines = row[..n_sines].iter_mut().step_by(apart);
+            sines.for_each(|sine| *sine = -*sine);
         }
     }
     rows
@@ -101,10 +110,14 @@ mod tests {
 
     #[test]
     fn sines_of_distances_before_a_token_have_the_other_sign() {
-        let rows = sines_of_distances(4, 2);
+        let rows = sines_of_distances(4, 2, Sines::Halves);
         let at = |row: usize| (rows[2 * row], rows[2 * row + 1]);
         assert_eq!(at(2), (0.0, 1.0));
         assert_eq!(at(1), (-at(3).0, at(3).1));
         assert!((at(0).0 + 2f32.sin()).abs() < 1e-6 && (at(3).0 - 1f32.sin()).abs() < 1e-6);
+        let in_turn = sines_of_distances(2, 4, Sines::Interleaved);
+        for (found, expected) in in_turn.iter().zip([-1f32.sin(), 1f32.cos(), -0.01, 1.0]) {
+            assert!((found - expected).abs() < 1e-4, "{in_turn:?}");
+        }
     }
 }

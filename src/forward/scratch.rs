@@ -29,6 +29,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) gate: O::Buffer,
     /// Queries, keys and weights of the indexer that picks keys.
     pub(super) index: IndexBuffers<O>,
+    /// Factors of a learned bias; empty if it has none. // [position, head]
+    pub(super) bias_factors: Vec<f32>,
     /// Keys and values kept in the rows for later layers. // [position, n_kept]
     pub(super) kept: Vec<f32>,
     /// Keys and values of global tokens.
@@ -73,9 +75,23 @@ impl<O: Ops> Default for AttentionScratch<O> {
             out: buffer(),
             gate: buffer(),
             index: IndexBuffers::default(),
+            bias_factors: Vec::new(),
             kept: Vec::new(),
             global: None,
             past: None,
+        }
+    }
+}
+
+impl<O: Ops> Default for MlpScratch<O> {
+    fn default() -> Self {
+        let buffer = O::Buffer::default;
+        Self {
+            hidden: buffer(),
+            gate: buffer(),
+            gathered: buffer(),
+            expert_out: buffer(),
+            routed: buffer(),
         }
     }
 }
@@ -86,13 +102,7 @@ impl<O: Ops> Default for Scratch<O> {
         Self {
             attention: AttentionScratch::default(),
             normed: buffer(),
-            mlp: MlpScratch {
-                hidden: buffer(),
-                gate: buffer(),
-                gathered: buffer(),
-                expert_out: buffer(),
-                routed: buffer(),
-            },
+            mlp: MlpScratch::default(),
             mlp_out: buffer(),
             spare: buffer(),
             cross_past: None,

@@ -14,6 +14,7 @@ use attnscope_spec::{BlockSpec, SelfSpec};
 
 use super::attend::attend;
 use super::block_weights::AttentionWeights;
+use super::conformer::before_attention;
 use super::context::BlockContext;
 use super::global_tokens::{global_keys, measure_globals, tell_globals};
 use super::hook::{Hook, Hooks, NoHooks};
@@ -42,6 +43,8 @@ pub fn attend_heads<O: Ops>(
         read = Some(main);
     }
     let resid = read.as_ref().unwrap_or(resid);
+    let before = before_attention(context, block, resid)?;
+    let resid = before.as_ref().unwrap_or(resid);
     let n_heads = spec.attention.n_heads;
     let (attention, projections) = spec.of_head(heads.start);
     let weights = AttentionWeights::read(context.shelf(), &block.attn_pre, projections, n_heads)?;
@@ -81,6 +84,7 @@ pub fn attend_heads<O: Ops>(
         norms,
         sinks: weights.sinks.map(Cow::into_owned),
         bucket_values: weights.bucket_values.map(Cow::into_owned),
+        bias_factors: std::mem::take(&mut s.bias_factors),
         relative: weights.relative,
         globals: global_keys(context, &s, 0)?,
         q: s.q,
@@ -96,6 +100,8 @@ pub struct AttendedHeads<O: Ops> {
     norms: Option<Vec<Vec<f32>>>,
     sinks: Option<Vec<f32>>,
     bucket_values: Option<Vec<f32>>,
+    /// [position, head]
+    bias_factors: Vec<f32>,
     relative: Option<RelativeTables>,
     globals: Option<GlobalKeys>,
     q: O::Buffer,
@@ -127,6 +133,7 @@ impl<O: Ops> AttendedHeads<O> {
             heads: head_idx..head_idx + 1,
             sinks: None,
             bucket_values: self.bucket_values.as_deref().or(shared),
+            bias_factors: (!self.bias_factors.is_empty()).then_some(&self.bias_factors[..]),
             relative: self.relative.as_ref(),
             positions: &context.sequence.positions,
             repeats: None,

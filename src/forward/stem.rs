@@ -5,7 +5,9 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::{Activation, HostLinear, HostWeight, Ops};
 use attnscope_prompt::HEARS;
-use attnscope_spec::{AroundRows, NormSource, SoundStem, StemConvolution, StemEnd, StemNorm};
+use attnscope_spec::{
+    AroundKernel, AroundRows, NormSource, SoundStem, StemConvolution, StemEnd, StemNorm,
+};
 
 use super::sequence::Sequence;
 use super::weights::WeightReader;
@@ -111,43 +113,78 @@ fn end_rows<O: Ops>(
         ops.norm(&from, &shelf.norm(norm)?, &mut to)?;
         std::mem::swap(&mut from, &mut to);
     }
-    ops.linear(&from, &shelf.linear(&end.projection)?, &mut to, pace)?;
-    let width = end.projection.n_out();
-    let mut rows = ops.get(&to)?.values.into_owned(); // [position, width]
-    let added = around_rows(&end.positions, &rows, shelf)?;
-    ops.put(&added, width, &mut from)?;
-    ops.activate(activation, &mut from)?;
-    let added = ops.get(&from)?;
-    rows.iter_mut()
-        .zip(added.values.iter())
-        .for_each(|(to, v)| *to += v);
-    drop(added);
+    let mut width = width;
+    if let Some(map) = &end.projection {
+        ops.linear(&from, &shelf.linear(map)?, &mut to, pace)?;
+        std::mem::swap(&mut from, &mut to);
+        width = map.n_out();
+    }
+    let rows = ops.get(&from)?.values.into_owned(); // [row, width]
+    let mut added: Option<Vec<f32>> = None;
+    for around in &end.positions {
+        let sums = around_rows(around, added.as_ref().unwrap_or(&rows), end.n_pooled, shelf)?;
+        ops.put(&sums, width, &mut from)?;
+        if let Some(norm) = &around.norm {
+            ops.norm(&from, &shelf.norm(norm)?, &mut to)?;
+            std::mem::swap(&mut from, &mut to);
+        }
+        ops.activate(activation, &mut from)?;
+        added = Some(ops.get(&from)?.values.into_owned());
+    }
+    let mut rows = pooled(rows, width, end.n_pooled); // [position, width]
+    let pairs = rows.iter_mut().zip(added.iter().flatten());
+    pairs.for_each(|(to, v)| *to += v);
     Ok((rows, width))
 }
 
-/// A convolution in groups over the rows around each row. // rows, result: [position, width]
+/// The mean of each `n` rows; rows that are fewer are left out. // [row, width]
+fn pooled(rows: Vec<f32>, width: usize, n: usize) -> Vec<f32> {
+    if n <= 1 {
+        return rows;
+    }
+    let of = |rows: &[f32]| -> Vec<f32> {
+        let sum = |column: usize| rows[column..].iter().step_by(width.max(1)).sum::<f32>();
+        (0..width).map(|column| sum(column) / n as f32).collect()
+    };
+    rows.chunks_exact((width * n).max(1)).flat_map(of).collect()
+}
+
+/// A kernel whose slices have the directions of one and the lengths of another tensor. // [width, channel, row], [row]
+fn with_lengths(directions: &[f32], gains: &[f32]) -> Vec<f32> {
+    let length = |nth: usize| {
+        let slice = directions[nth..].iter().step_by(gains.len().max(1));
+        slice.map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+    };
+    let scales = gains.iter().enumerate();
+    let scales: Vec<f32> = scales
+        .map(|(nth, gain)| (f64::from(*gain) / length(nth)) as f32)
+        .collect();
+    let kernel = directions.iter().zip(scales.iter().cycle());
+    kernel.map(|(v, scale)| v * scale).collect()
+}
+
+/// A convolution in groups over the rows around every `stride`th row. // [row, width] → [position, width]
 fn around_rows<O: Ops>(
     spec: &AroundRows,
     rows: &[f32],
+    stride: usize,
     shelf: WeightReader<'_, O>,
 ) -> Result<Vec<f32>> {
     let (width, wide, n_groups) = (spec.width.max(1), spec.n_wide, spec.n_groups.max(1));
     let of_group = width / n_groups;
     let tensor = |name: &str, shape: &[usize]| shelf.tensors.expect(name, shape)?.widen();
-    let gains = tensor(&spec.gains, &[1, 1, wide])?;
-    let directions = tensor(&spec.directions, &[width, of_group, wide])?;
     let bias = tensor(&spec.bias, &[width])?;
-    let length = |nth: usize| {
-        let slice = directions[nth..].iter().step_by(wide.max(1));
-        slice.map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
-    };
-    let scales: Vec<f32> = (0..wide)
-        .map(|nth| (f64::from(gains[nth]) / length(nth)) as f32)
-        .collect();
-    let kernel = directions.iter().zip(scales.iter().cycle());
-    let kernel: Vec<f32> = kernel.map(|(v, scale)| v * scale).collect(); // [width, channel, row]
-    let n = rows.len() / width;
-    let mut sums = vec![0.0; rows.len()];
+    let whole = [width, of_group, wide];
+    let kernel = match &spec.kernel {
+        AroundKernel::Whole(name) => tensor(name, &whole)?.into_owned(),
+        AroundKernel::ByLength { gains, directions } => {
+            let gains = tensor(gains, &[1, 1, wide])?;
+            let directions = tensor(directions, &whole)?;
+            with_lengths(&directions, &gains)
+        }
+    }; // [width, channel, row]
+    let n = rows.len() / width / stride.max(1);
+    let mut sums = vec![0.0; n * width];
     let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
     for group in 0..n_groups {
         let one = StemConvolution {
@@ -156,7 +193,7 @@ fn around_rows<O: Ops>(
             n_in: of_group,
             n_out: of_group,
             n_wide: wide,
-            stride: 1,
+            stride,
             is_padded: true,
             norm: None,
         };

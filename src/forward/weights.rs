@@ -132,6 +132,10 @@ pub(super) fn read_linear<'a>(
         }
         None => None,
     };
+    let bias = match &source.second_bias {
+        Some((name, shape)) => Some(sum_of(bias, tensors.expect(name, shape)?.widen()?)),
+        None => bias,
+    };
     let linear = HostLinear {
         n_out: source.n_out(),
         n_in: source.n_in,
@@ -148,6 +152,14 @@ pub(super) fn read_linear<'a>(
             &tensors.expect(name, &[source.n_out()])?.widen()?,
         )),
         None => Ok(linear),
+    }
+}
+
+/// The sum of a bias, if there is one, and a vector.
+fn sum_of<'a>(bias: Option<Cow<'a, [f32]>>, second: Cow<'a, [f32]>) -> Cow<'a, [f32]> {
+    match bias {
+        Some(bias) => bias.iter().zip(&*second).map(|(a, b)| a + b).collect(),
+        None => second,
     }
 }
 

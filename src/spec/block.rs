@@ -2,6 +2,7 @@
 
 use attnscope_compute::attention::AttentionSpec;
 
+use super::conformer::ConformerSpec;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::mixers::TokenMixer;
 use super::projection::ProjectionSpec;
@@ -86,6 +87,8 @@ pub struct BlockSpec {
     pub by_token: Option<Box<TokenBranch>>,
     /// Name of a stored factor that multiplies the residual at the end of the block. // [1]
     pub resid_scale: Option<String>,
+    /// Set for the block of a Conformer, which has a feed-forward layer before attention and a convolution behind it.
+    pub conformer: Option<Box<ConformerSpec>>,
     /// Set if a row holds more than the residual that the block works on.
     pub row: Option<Box<BlockRow>>,
 }
@@ -134,6 +137,7 @@ impl BlockSpec {
             narrow: None,
             by_token: None,
             resid_scale: None,
+            conformer: None,
             row: None,
         }
     }

@@ -4,6 +4,7 @@
 
 mod ablation;
 mod block;
+mod conformer;
 mod decoder_start;
 mod difference;
 mod embed;
@@ -34,6 +35,7 @@ mod walk;
 
 pub use ablation::Ablation;
 pub use block::{BlockSpec, CrossSpec, Mixer};
+pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
 pub use embed::{ConstantRow, DroppedToken, EmbedSpec, MadePart, MadeRow, PositionTable, Sines};
@@ -50,7 +52,7 @@ pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
 pub use patches::{GridPositions, LearnedTokens, PatchLayout, PatchSpec, Resampling};
 pub use place::{Grid, Place, Places, Stack};
-pub use projected::{DistanceRows, LatentSpec, QueryBiases, RelativeSource};
+pub use projected::{BiasGate, DistanceRows, LatentSpec, QueryBiases, RelativeSource};
 pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
@@ -60,5 +62,5 @@ pub use source::{
     HeadAxes, InputPart, LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource,
 };
 pub use stack::{Layers, StackSpec};
-pub use stem::{AroundRows, SoundStem, StemConvolution, StemEnd, StemNorm};
+pub use stem::{AroundKernel, AroundRows, SoundStem, StemConvolution, StemEnd, StemNorm};
 pub use timing::Timing;

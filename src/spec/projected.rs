@@ -1,5 +1,6 @@
 //! Additions to the query, key and value maps of some attentions: latent vectors, and learned vectors per distance.
 
+use super::embed::Sines;
 use super::source::{LinearSource, NormSource, TableSource};
 
 /// Queries, keys and values projected through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
@@ -19,8 +20,12 @@ pub struct LatentSpec {
 pub enum DistanceRows {
     /// Learned ones.
     Stored(TableSource),
-    /// All sines, then all cosines, of the distance query − key; the first row is that of −n_rows / 2.
-    Sines { n_rows: usize, width: usize },
+    /// Sines and cosines of the distance query − key; the first row is that of −n_rows / 2.
+    Sines {
+        n_rows: usize,
+        width: usize,
+        order: Sines,
+    },
 }
 
 impl DistanceRows {
@@ -55,4 +60,22 @@ pub struct RelativeSource {
     pub query: Option<LinearSource>,
     /// Set if queries meet keys and distances with biases of their own.
     pub biases: Option<QueryBiases>,
+}
+
+/// Factors of a learned bias by distance: a · (b · scale − 1) + 2 for each query and head, where a and b are the sigmoids of two sums
+/// of a map of the head's part of the input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BiasGate {
+    /// The map of one head's part, the same for all: the first half of its outputs are summed for a, the others for b.
+    pub map: LinearSource,
+    /// [1, head, 1, 1]
+    pub scales: String,
+    pub n_heads: usize,
+}
+
+impl BiasGate {
+    /// The shape of the stored scales.
+    pub fn scales_shape(&self) -> Vec<usize> {
+        vec![1, self.n_heads, 1, 1]
+    }
 }

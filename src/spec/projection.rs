@@ -5,7 +5,7 @@ use std::fmt;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::indexer::IndexerSpec;
-use super::projected::{LatentSpec, RelativeSource};
+use super::projected::{BiasGate, LatentSpec, RelativeSource};
 use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
 
@@ -47,6 +47,8 @@ pub struct ProjectionSpec {
     pub norms_after_rope: bool,
     /// Learned bias per distance bucket, used by this attention only. // [bucket, head]
     pub bucket_values: Option<TableSource>,
+    /// What multiplies the learned bias per distance bucket, by query and head.
+    pub bias_gate: Option<Box<BiasGate>>,
     /// Learned vectors per distance.
     pub relative: Option<Box<RelativeSource>>,
     /// Output gate: a function of this map of the input multiplies the heads' outputs. // [n_heads · d_value], or [n_heads]
@@ -80,6 +82,7 @@ impl ProjectionSpec {
             sinks: None,
             norms_after_rope: false,
             bucket_values: None,
+            bias_gate: None,
             relative: None,
             gate: None,
             gate_function: GateFunction::Sigmoid,

@@ -98,6 +98,9 @@ impl WeightFormat {
                 self.norms([norm]);
             }
         }
+        if let Some(gate) = &mut spec.bias_gate {
+            self.map(&mut gate.map);
+        }
         if let Some(relative) = &mut spec.relative {
             self.maps(
                 [&mut relative.key, &mut relative.query]
@@ -172,6 +175,10 @@ impl BlockSpec {
         if let Some(narrow) = &mut self.narrow {
             format.maps([&mut narrow.into, &mut narrow.out]);
             format.norms([&mut narrow.norm]);
+        }
+        if let Some(conformer) = &mut self.conformer {
+            format.maps(conformer.linears_mut());
+            format.norms(conformer.norms_mut());
         }
         if let Some(branch) = &mut self.by_token {
             format.maps([&mut branch.gate, &mut branch.context, &mut branch.out]);

@@ -47,6 +47,8 @@ pub struct HeadAxes {
 pub struct LinearSource {
     pub weight: String,
     pub bias: Option<String>,
+    /// A stored vector of any shape that is added to the bias. // n_out values
+    pub second_bias: Option<(String, Vec<usize>)>,
     pub n_in: usize,
     /// Number of outputs of the stored tensor, before `part` selects among them.
     pub n_stored_out: usize,
@@ -106,6 +108,7 @@ impl LinearSource {
         Self {
             weight,
             bias,
+            second_bias: None,
             n_in,
             n_stored_out: n_out,
             is_input_major: false,
@@ -216,6 +219,14 @@ impl LinearSource {
     pub fn in_groups(self, n: usize) -> Self {
         Self {
             groups: Some(n),
+            ..self
+        }
+    }
+
+    /// The map, with another stored vector added to its bias.
+    pub fn also_adding(self, tensor: String, shape: Vec<usize>) -> Self {
+        Self {
+            second_bias: Some((tensor, shape)),
             ..self
         }
     }

@@ -19,23 +19,39 @@ pub struct SoundStem {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StemEnd {
     pub norm: Option<NormSource>,
-    pub projection: LinearSource,
-    pub positions: AroundRows,
+    pub projection: Option<LinearSource>,
+    /// Rows whose mean becomes one row of the residual.
+    pub n_pooled: usize,
+    /// One after another; the activated output of the last is added to the row.
+    pub positions: Vec<AroundRows>,
 }
 
-/// A convolution in groups over the rows around each row, zero-padded by half its width; its activated output is added to the row.
-/// The kernel is stored by length and direction: `gains` are the lengths of its slices, one for each place in the width.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A convolution in groups over the rows around each row, zero-padded by half its width, and then activated. It has an
+/// output for each row of the residual.
+#[derive(Debug, Clone, PartialEq)]
 pub struct AroundRows {
-    /// [1, 1, n_wide]
-    pub gains: String,
-    /// [width, width / n_groups, n_wide]
-    pub directions: String,
+    pub kernel: AroundKernel,
     /// [width]
     pub bias: String,
+    /// Normalises the output, before its activation.
+    pub norm: Option<NormSource>,
     pub width: usize,
     pub n_wide: usize,
     pub n_groups: usize,
+}
+
+/// How the kernel of a convolution over the rows around each is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AroundKernel {
+    /// As it is. // [width, width / n_groups, n_wide]
+    Whole(String),
+    /// By length and direction: gains are the lengths of its slices, one for each place in the width.
+    ByLength {
+        /// [1, 1, n_wide]
+        gains: String,
+        /// [width, width / n_groups, n_wide]
+        directions: String,
+    },
 }
 
 /// A norm of the output of a convolution, before its activation.
@@ -85,17 +101,22 @@ impl SoundStem {
             let vectors = vectors.map(|name| (name, vec![one.n_out]));
             [weight].into_iter().chain(vectors)
         });
-        let around = self.end.iter().flat_map(|end| {
-            let around = &end.positions;
-            let of_group = around.width / around.n_groups.max(1);
-            [
-                (&around.gains, vec![1, 1, around.n_wide]),
-                (
-                    &around.directions,
-                    vec![around.width, of_group, around.n_wide],
-                ),
-                (&around.bias, vec![around.width]),
-            ]
+        let positions = self.end.iter().flat_map(|end| &end.positions);
+        let around = positions.flat_map(|around| {
+            let whole = vec![
+                around.width,
+                around.width / around.n_groups.max(1),
+                around.n_wide,
+            ];
+            let kernel = match &around.kernel {
+                AroundKernel::Whole(weight) => vec![(weight, whole)],
+                AroundKernel::ByLength { gains, directions } => {
+                    vec![(gains, vec![1, 1, around.n_wide]), (directions, whole)]
+                }
+            };
+            kernel
+                .into_iter()
+                .chain([(&around.bias, vec![around.width])])
         });
         each.chain(around).collect()
     }
@@ -112,18 +133,20 @@ impl SoundStem {
             format!("{n_in}→{n_out} over {wide} every {stride}{norm}")
         });
         let each: Vec<String> = each.collect();
-        let end = self.end.as_ref().map(|end| {
-            let around = &end.positions;
-            format!(
-                ", positions of {} rows in {} groups",
-                around.n_wide, around.n_groups
-            )
-        });
-        format!(
-            "{}, {}{}",
-            each.join(", "),
-            self.activation,
-            end.unwrap_or_default()
-        )
+        let n_pooled = self.end.as_ref().map_or(1, |end| end.n_pooled);
+        let means = match n_pooled {
+            0 | 1 => String::new(),
+            n => format!(", means of {n}"),
+        };
+        let positions = self.end.iter().flat_map(|end| &end.positions);
+        let end: String = positions
+            .map(|around| {
+                format!(
+                    ", positions of {} rows in {} groups",
+                    around.n_wide, around.n_groups
+                )
+            })
+            .collect();
+        format!("{}, {}{end}{means}", each.join(", "), self.activation)
     }
 }

@@ -7,8 +7,8 @@ use std::fmt::Arguments;
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, NormSource,
-    Place, PositionTable, Stack, StackSpec, TableSource, TokenMixer,
+    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec,
+    ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -121,6 +121,9 @@ impl<'v, 'a> Walk<'v, 'a> {
                 other => other,
             };
             self.push(format_args!("{key}.bias"), Source::Bias(linear), of_bias);
+        }
+        if let Some((tensor, shape)) = &linear.second_bias {
+            self.vector(format_args!("{key}.second_bias"), tensor, shape.clone());
         }
         if let Some(factors) = &linear.factors {
             let shape = vec![linear.n_out()];
@@ -240,7 +243,9 @@ impl<'v, 'a> Walk<'v, 'a> {
                     end.norm.as_ref(),
                     None,
                 );
-                self.linear(format_args!("{name}embed.stem.map"), &end.projection);
+                if let Some(map) = &end.projection {
+                    self.linear(format_args!("{name}embed.stem.map"), map);
+                }
             }
         } else {
             self.table(format_args!("{name}embed.tokens"), Some(&embed.tokens));
@@ -294,6 +299,11 @@ impl<'v, 'a> Walk<'v, 'a> {
 
     fn block(&mut self, stack: Stack, layer_idx: usize, block: &'a BlockSpec) {
         let name = &prefix(stack, Some(layer_idx));
+        if let Some(conformer) = &block.conformer {
+            let norm = Some(&conformer.before_norm);
+            self.norm(format_args!("{name}before_pre"), norm, None);
+            self.mlp(&format!("{name}before"), &conformer.before);
+        }
         self.norm(
             format_args!("{name}attn_pre"),
             block.attn_pre.as_ref(),
@@ -331,6 +341,9 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.norm(format_args!("{name}attn_out"), cross.out.as_ref(), None);
             self.norm(format_args!("{name}attn_post"), cross.post.as_ref(), None);
         }
+        if let Some(conformer) = &block.conformer {
+            self.convolution(name, &conformer.convolution);
+        }
         self.quirks(name, block);
         self.norm(format_args!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);
         self.feed_forward(name, &block.feed_forward);
@@ -343,6 +356,20 @@ impl<'v, 'a> Walk<'v, 'a> {
             block.mlp_post.as_ref(),
             None,
         );
+    }
+
+    /// The convolution of a Conformer.
+    fn convolution(&mut self, name: &str, module: &'a ConvolutionModule) {
+        let keys = ["expand", "out"];
+        let maps = [&module.expand, &module.out];
+        self.linears(format_args!("{name}convolution."), &keys, maps);
+        for (nth, norm) in module.norms().enumerate() {
+            let key = format_args!("{name}convolution.norm.{nth}");
+            self.norm(key, Some(norm), None);
+        }
+        for (nth, (tensor, shape)) in module.vectors().into_iter().enumerate() {
+            self.vector(format_args!("{name}convolution.{nth}"), tensor, shape);
+        }
     }
 
     /// Branches and factors that few families have.

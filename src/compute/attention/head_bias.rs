@@ -45,6 +45,20 @@ impl PairBias {
     }
 }
 
+/// The bias by distance, times the factor of each query. // [query, key]
+fn multiplied(
+    by_distance: &[f32],
+    (factors, n_heads, head_idx): (&[f32], usize, usize),
+    [n_queries, n_keys]: [usize; 2],
+) -> Vec<f32> {
+    let row = |query_idx: usize| {
+        let factor = factors[query_idx * n_heads + head_idx];
+        let values = &by_distance[n_queries - 1 - query_idx..][..n_keys];
+        values.iter().map(move |value| factor * value)
+    };
+    (0..n_queries).flat_map(row).collect()
+}
+
 impl HeadBias {
     /// The bias of one head of a run.
     pub fn of(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Self {
@@ -54,9 +68,14 @@ impl HeadBias {
             Bias::Buckets(buckets) => match run.bucket_values {
                 Some(values) => {
                     let heads = (spec.n_heads, spec.scale.of_bias(spec.d_head));
-                    Self::ByDistance(
-                        buckets.by_distance(values, heads, head_idx, n_queries, n_keys),
-                    )
+                    let values = buckets.by_distance(values, heads, head_idx, n_queries, n_keys);
+                    match run.bias_factors {
+                        None => Self::ByDistance(values),
+                        Some(factors) => {
+                            let factors = (factors, spec.n_heads, head_idx);
+                            Self::ByCell(multiplied(&values, factors, [n_queries, n_keys]))
+                        }
+                    }
                 }
                 None => Self::None,
             },
@@ -121,5 +140,17 @@ impl HeadBias {
             Self::ByCell(values) => values[values.len() / n_queries.max(1) * query_idx + key_idx],
             Self::ByPair(pairs) => scale * pairs.of(query_idx, key_idx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_multiply_the_rows_of_their_queries() {
+        // Distances −1, 0 and 1; two heads, of which the second is asked for.
+        let made = multiplied(&[1.0, 2.0, 3.0], (&[9.0, 10.0, 9.0, 100.0], 2, 1), [2, 2]);
+        assert_eq!(made, [20.0, 30.0, 100.0, 200.0]);
     }
 }

@@ -32,6 +32,7 @@ impl RowBias {
                 HeadBias::ByDistance(values) => {
                     Self::ByDistance(padded(&mut values.iter().copied()))
                 }
+                HeadBias::ByCell(_) => Self::EachRow,
                 _ => Self::None,
             },
             Bias::Relative(_) | Bias::Grid(_) => Self::EachRow,

@@ -36,6 +36,8 @@ pub struct Run<'a> {
     pub sinks: Option<&'a [f32]>,
     /// Learned bias values by bucket. // [bucket, head]
     pub bucket_values: Option<&'a [f32]>,
+    /// Factors of the learned bias of each query and head. // [query, head]
+    pub bias_factors: Option<&'a [f32]>,
     /// Learned vectors per distance.
     pub relative: Option<&'a RelativeTables>,
     /// Token positions, if a bias uses them; empty if they equal indices. // [position]

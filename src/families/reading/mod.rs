@@ -5,6 +5,7 @@ mod bart_recipe;
 pub(super) mod bert_like;
 mod bert_recipe;
 pub(super) mod bias_rule;
+mod conformer;
 pub(super) mod deberta_like;
 pub(super) mod delta;
 pub mod described;

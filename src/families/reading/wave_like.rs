@@ -1,20 +1,22 @@
 //! Encoders of sound that hear samples: convolutions, positions from the rows around each, and blocks of one shape.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
-use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::attention::{AttentionSpec, Bias, Buckets};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_prompt::{MOST_CONVOLUTIONS, SoundRule, Waves};
 use attnscope_spec::{
-    AroundRows, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, SoundStem, StackSpec, StemConvolution, StemEnd, StemNorm, TableSource,
+    AroundKernel, AroundRows, BiasGate, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource,
+    MlpSpec, ModelSpec, NormKind, NormSource, ProjectionSpec, SoundStem, StackSpec,
+    StemConvolution, StemEnd, StemNorm, TableSource,
 };
 use serde_json::Value;
 
+use super::conformer::Conformer;
 use super::tasks::refuse_classes;
 use super::{
     activation, activation_named, either, even_heads, layer_norm, linear, must_be_off,
-    norm_before_or_after, note_attention, prefix,
+    norm_before_or_after, note_attention, note_bias, prefix,
 };
 
 /// How a family of this kind differs from wav2vec 2.0.
@@ -23,10 +25,60 @@ pub struct WaveLike {
     pub bases: &'static [&'static str],
     /// A switch; if it is off, rows are not normalised before they are mapped to the width of the residual.
     pub norm_if: Option<&'static str>,
+    pub names: WaveNames,
+    pub shape: WaveShape,
+}
+
+/// Names of tensors that families spell in two ways, behind the base.
+#[derive(Debug, Clone, Copy)]
+pub struct WaveNames {
+    pub convolutions: &'static str,
+    pub feature_norm: &'static str,
+    pub projection: &'static str,
+    pub encoder: &'static str,
+    pub positions: &'static str,
+}
+
+/// What the rows of a sound pass through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaveShape {
+    /// One convolution over the rows around each, stored by length and direction; blocks of attention and a feed-forward layer.
+    Usual,
+    /// Several convolutions over the rows around each, with norms that store nothing.
+    ManyPositions,
+    /// One convolution, stored whole; norms before the branches of blocks, whose activation is that of the convolutions too.
+    Plain,
+    /// The usual, with a bias by distance that each layer multiplies by what a query's position holds.
+    GatedBias,
+    /// The usual, where the mean of a few rows becomes one.
+    Squeezed,
+    /// The blocks of a Conformer.
+    Conformer,
+}
+
+impl WaveLike {
+    /// wav2vec 2.0, under the name of a family.
+    pub const fn usual(bases: &'static [&'static str]) -> Self {
+        Self {
+            bases,
+            norm_if: None,
+            names: WaveNames {
+                convolutions: "feature_extractor.conv_layers",
+                feature_norm: "feature_projection.layer_norm",
+                projection: "feature_projection.projection",
+                encoder: "encoder.",
+                positions: "encoder.pos_conv_embed",
+            },
+            shape: WaveShape::Usual,
+        }
+    }
 }
 
 /// Epsilon of the norms of convolutions; no configuration states it.
 const EPS: f64 = 1e-5;
+
+/// Outputs of the map of a bias's gate.
+const N_GATES: usize = 8;
 
 /// Upper limit of samples per input: ten minutes at 48 kHz.
 const MOST_SAMPLES: usize = 10 * 60 * 48_000;
@@ -77,21 +129,58 @@ pub fn read(
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let eps = reader.number_or("norm_eps", "layer_norm_eps", EPS)?;
     let activation = activation(reader, "hidden_act", "gelu")?;
-    let is_pre_norm = reader.flag_or("norms_before", "do_stable_layer_norm", false)?;
-    let attention = AttentionSpec::plain(n_heads, n_heads, d_head, false);
+    let is_pre_norm = match like.shape {
+        WaveShape::Usual | WaveShape::GatedBias => {
+            reader.flag_or("norms_before", "do_stable_layer_norm", false)?
+        }
+        WaveShape::ManyPositions | WaveShape::Squeezed => false,
+        WaveShape::Plain | WaveShape::Conformer => true,
+    };
+    let probe = format!("{}.weight", like.names.feature_norm);
+    let base = prefix(tensors, like.bases, &probe);
+    let mut stem = stem(checkpoint, reader, (base, like), (d_model, eps), activation)?;
+    let encoder = like.names.encoder;
+    let conformer = if like.shape == WaveShape::Conformer {
+        let sizes = [d_model, d_mlp, n_heads];
+        Some(Conformer::read(reader, tensors, sizes, activation)?)
+    } else {
+        None
+    };
+    let buckets = match like.shape {
+        WaveShape::GatedBias => Some(buckets(reader)?),
+        _ => None,
+    };
+    let attention = match (&conformer, buckets) {
+        (Some(conformer), _) => conformer.attention(),
+        (None, buckets) => AttentionSpec {
+            bias: buckets.map_or(Bias::None, Bias::Buckets),
+            ..AttentionSpec::plain(n_heads, n_heads, d_head, false)
+        },
+    };
     note_attention(reader, &attention, Origin::Family);
-    let probe = "feature_projection.projection.weight";
-    let base = prefix(tensors, like.bases, probe);
-    let stem = stem(checkpoint, reader, (base, like), (d_model, eps))?;
-    let norm = |name: &str| layer_norm(tensors, &format!("{base}encoder.{name}"), d_model, eps);
+    if let Some(n_positions) = conformer.as_ref().and_then(Conformer::n_positions) {
+        let n_frames = n_positions.saturating_mul(stem.rule.frames_per_position);
+        stem.rule.n_frames = stem.rule.n_frames.min(n_frames);
+    }
+    let norm = |name: &str| layer_norm(tensors, &format!("{base}{encoder}{name}"), d_model, eps);
     let block = |layer_idx: usize| {
         let at = format!("layers.{layer_idx}");
+        if let Some(conformer) = &conformer {
+            return conformer.block(&format!("{base}{encoder}{at}"));
+        }
         let map = |name: &str, n_in, n_out| {
-            linear(&format!("{base}encoder.{at}.{name}"), n_in, n_out, true)
+            linear(&format!("{base}{encoder}{at}.{name}"), n_in, n_out, true)
         };
         let one = |name: &str| map(&format!("attention.{name}"), d_model, d_model);
-        let projections =
-            ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"));
+        let gate = || BiasGate {
+            map: map("attention.gru_rel_pos_linear", d_head, N_GATES),
+            scales: format!("{base}{encoder}{at}.attention.gru_rel_pos_const"),
+            n_heads,
+        };
+        let projections = ProjectionSpec {
+            bias_gate: buckets.map(|_| Box::new(gate())),
+            ..ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
+        };
         let mlp = MlpSpec::plain(
             map("feed_forward.intermediate_dense", d_model, d_mlp),
             map("feed_forward.output_dense", d_mlp, d_model),
@@ -125,8 +214,22 @@ pub fn read(
         ..EmbedSpec::plain(places)
     };
     let blocks = (0..n_layers).map(block).collect();
-    let stack = StackSpec::only(embed, blocks, last);
-    let head = head(reader, tensors, d_model)?;
+    let stack = StackSpec {
+        bucket_values: buckets.map(|buckets| TableSource {
+            tensor: format!("{base}{encoder}layers.0.attention.rel_attn_embed.weight"),
+            n_rows: buckets.n_buckets,
+            width: n_heads,
+        }),
+        ..StackSpec::only(embed, blocks, last)
+    };
+    let head = if like.shape == WaveShape::Squeezed {
+        let said = "the rows are those of the last block: what widens them again, and the head behind it, are not read";
+        reader.remark(said.to_owned());
+        reader.value("vocab_size");
+        None
+    } else {
+        head(reader, tensors, d_model)?
+    };
     let d_vocab = head.as_ref().map(|head| head.unembed.n_out());
     let spec = ModelSpec::of_one_stack(family, stack, head);
     Ok(ModelSpec {
@@ -135,18 +238,39 @@ pub fn read(
     })
 }
 
+/// The buckets of a bias by distance to both sides.
+fn buckets(reader: &mut Reader<'_>) -> Result<Buckets> {
+    let default = |key: &str| Origin::Default(key.to_owned());
+    let (count, most) = ("num_buckets", "max_bucket_distance");
+    let n_buckets = reader.size_or("n_buckets", count, 320, default(count))?;
+    let max_distance = reader.size_or("max_distance", most, 800, default(most))?;
+    if !n_buckets.is_multiple_of(4) || max_distance <= n_buckets / 4 {
+        let problem = format!(
+            "expected a multiple of 4, and distances beyond a quarter of it, found {n_buckets} and {max_distance}"
+        );
+        return Err(Error::config(reader.path(), count, problem));
+    }
+    note_bias(
+        reader,
+        "learned by distance, times a gate of each query and head",
+    );
+    Ok(Buckets::plain(n_buckets, max_distance, true))
+}
+
 /// The head that writes a token, or none, at every position.
 fn head(reader: &mut Reader<'_>, tensors: &Tensors, d_model: usize) -> Result<Option<HeadSpec>> {
-    if !tensors.contains("lm_head.weight") {
+    let names = ["lm_head", "ctc_head"];
+    let stored = names
+        .into_iter()
+        .find(|name| tensors.contains(&format!("{name}.weight")));
+    let Some(name) = stored else {
         reader.value("vocab_size");
         reader.note("head", "none stored", Origin::Family);
         return Ok(None);
-    }
+    };
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     reader.note("head", "a token or none at every position", Origin::Family);
-    Ok(Some(HeadSpec::plain(linear(
-        "lm_head", d_model, d_vocab, true,
-    ))))
+    Ok(Some(HeadSpec::plain(linear(name, d_model, d_vocab, true))))
 }
 
 /// What turns samples into rows.
@@ -155,6 +279,7 @@ fn stem(
     reader: &mut Reader<'_>,
     (base, like): (&str, WaveLike),
     (d_model, eps): (usize, f64),
+    of_blocks: Activation,
 ) -> Result<SoundStem> {
     let tensors = &checkpoint.tensors;
     let mut lists = Vec::new();
@@ -177,14 +302,18 @@ fn stem(
             .collect::<Vec<usize>>()
     };
     let (channels, widths, strides) = (sizes(0), sizes(1), sizes(2));
-    let norm = reader.word_or("conv_norm", "feat_extract_norm", "group")?;
+    let norm = match like.shape {
+        WaveShape::ManyPositions | WaveShape::Plain => "layer".to_owned(),
+        _ => reader.word_or("conv_norm", "feat_extract_norm", "group")?,
+    };
     if !["group", "layer"].contains(&norm.as_str()) {
         let problem = format!("expected \"group\" or \"layer\", found {norm:?}");
         return Err(Error::config(reader.path(), "feat_extract_norm", problem));
     }
-    let has_bias = reader.flag_or("conv_bias", "conv_bias", false)?;
+    let is_plain = like.shape == WaveShape::Plain;
+    let has_bias = reader.flag_or("conv_bias", "conv_bias", is_plain)?;
     let convolution = |nth: usize| {
-        let at = format!("{base}feature_extractor.conv_layers.{nth}");
+        let at = format!("{base}{}.{nth}", like.names.convolutions);
         let of = || layer_norm(tensors, &format!("{at}.layer_norm"), channels[nth], EPS);
         StemConvolution {
             weight: format!("{at}.conv.weight"),
@@ -201,23 +330,39 @@ fn stem(
             },
         }
     };
-    let word = reader.word_or("conv_activation", "feat_extract_activation", "gelu")?;
-    let activation: Activation = activation_named(reader, "feat_extract_activation", &word)?;
+    let activation = if is_plain {
+        of_blocks
+    } else {
+        let word = reader.word_or("conv_activation", "feat_extract_activation", "gelu")?;
+        activation_named(reader, "feat_extract_activation", &word)?
+    };
     let last = channels.last().copied().unwrap_or(1);
     let is_normed = match like.norm_if {
         Some(key) => reader.flag_or("norms_features", key, true)?,
         None => true,
     };
-    let at = format!("{base}feature_projection");
-    let projection: LinearSource = linear(&format!("{at}.projection"), last, d_model, true);
-    let positions = positions(reader, tensors, base, d_model)?;
+    let named = |name: &str| format!("{base}{name}");
+    let n_pooled = if like.shape == WaveShape::Squeezed {
+        const SQUEEZED: &str = "squeeze_factor";
+        let default = Origin::Default(SQUEEZED.to_owned());
+        reader.size_or("rows_per_position", SQUEEZED, 2, default)?
+    } else {
+        1
+    };
+    // A family may leave out a map that changes no width.
+    let is_mapped = like.shape != WaveShape::Squeezed || last != d_model;
+    let projection =
+        || -> LinearSource { linear(&named(like.names.projection), last, d_model, true) };
+    let positions = positions(reader, tensors, (base, like), d_model)?;
     Ok(SoundStem {
-        rule: rule(checkpoint, reader, &widths, &strides)?,
+        rule: rule(checkpoint, reader, (&widths, &strides), n_pooled)?,
         convolutions: (0..channels.len()).map(convolution).collect(),
         activation,
         end: Some(Box::new(StemEnd {
-            norm: is_normed.then(|| layer_norm(tensors, &format!("{at}.layer_norm"), last, eps)),
-            projection,
+            norm: is_normed
+                .then(|| layer_norm(tensors, &named(like.names.feature_norm), last, eps)),
+            projection: is_mapped.then(projection),
+            n_pooled,
             positions,
         })),
     })
@@ -227,41 +372,78 @@ fn stem(
 fn positions(
     reader: &mut Reader<'_>,
     tensors: &Tensors,
-    base: &str,
+    (base, like): (&str, WaveLike),
     d_model: usize,
-) -> Result<AroundRows> {
-    let (wide, groups) = ("num_conv_pos_embeddings", "num_conv_pos_embedding_groups");
+) -> Result<Vec<AroundRows>> {
+    let (count, groups) = ("num_conv_pos_embeddings", "num_conv_pos_embedding_groups");
     let default = |key: &str| Origin::Default(key.to_owned());
-    let n_wide = reader.size_or("position_width", wide, 128, default(wide))?;
+    if like.shape == WaveShape::Conformer {
+        // Its convolution over the rows around each is stored, and does not run.
+        for key in [count, groups] {
+            reader.value(key);
+        }
+        return Ok(Vec::new());
+    }
+    let is_many = like.shape == WaveShape::ManyPositions;
+    let (wide, usual) = if is_many {
+        ("conv_pos_kernel_size", 19)
+    } else {
+        (count, 128)
+    };
+    let n_wide = reader.size_or("position_width", wide, usual, default(wide))?;
+    let n = if is_many {
+        reader.size_or("position_layers", count, 5, default(count))?
+    } else {
+        1
+    };
+    if n > MOST_CONVOLUTIONS {
+        let problem = format!("expected at most {MOST_CONVOLUTIONS} convolutions, found {n}");
+        return Err(Error::config(reader.path(), count, problem));
+    }
     let n_groups = reader.size_or("position_groups", groups, 16, default(groups))?;
     if !d_model.is_multiple_of(n_groups) || n_wide > 1 << 14 {
         let problem = format!("expected a divisor of hidden_size, {d_model}, found {n_groups}");
         return Err(Error::config(reader.path(), groups, problem));
     }
-    let at = format!("{base}encoder.pos_conv_embed.conv");
-    let stored = |now: &str, once: &str| {
-        let names = [
-            format!("{at}.parametrizations.weight.{now}"),
-            format!("{at}.{once}"),
-        ];
-        either(tensors, names)
+    let layer = |nth: usize| {
+        let at = if is_many {
+            format!("{base}{}.layers.{nth}.conv", like.names.positions)
+        } else {
+            format!("{base}{}.conv", like.names.positions)
+        };
+        let stored = |now: &str, once: &str| {
+            let names = [
+                format!("{at}.parametrizations.weight.{now}"),
+                format!("{at}.{once}"),
+            ];
+            either(tensors, names)
+        };
+        let is_whole = is_many || like.shape == WaveShape::Plain;
+        AroundRows {
+            kernel: if is_whole {
+                AroundKernel::Whole(format!("{at}.weight"))
+            } else {
+                AroundKernel::ByLength {
+                    gains: stored("original0", "weight_g"),
+                    directions: stored("original1", "weight_v"),
+                }
+            },
+            bias: format!("{at}.bias"),
+            norm: is_many.then(|| NormSource::new(NormKind::LayerNorm, EPS, d_model, None)),
+            width: d_model,
+            n_wide,
+            n_groups,
+        }
     };
-    Ok(AroundRows {
-        gains: stored("original0", "weight_g"),
-        directions: stored("original1", "weight_v"),
-        bias: format!("{at}.bias"),
-        width: d_model,
-        n_wide,
-        n_groups,
-    })
+    Ok((0..n).map(layer).collect())
 }
 
 /// How a sound becomes samples, and those positions.
 fn rule(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
-    widths: &[usize],
-    strides: &[usize],
+    (widths, strides): (&[usize], &[usize]),
+    n_pooled: usize,
 ) -> Result<SoundRule> {
     const FILE: &str = "preprocessor_config.json";
     let newer = || match checkpoint
@@ -286,6 +468,9 @@ fn rule(
             )
         })?,
     };
+    // It adds more to the variance than others do.
+    let is_by_omniasr = values.get("feature_extractor_type").and_then(Value::as_str)
+        == Some("OmniASRFeatureExtractor");
     let rate = match values.get("sampling_rate") {
         None | Some(Value::Null) => 16_000,
         Some(value) => {
@@ -300,9 +485,16 @@ fn rule(
     for (step, (wide, stride)) in steps.iter_mut().zip(widths.iter().zip(strides)) {
         *step = [*wide, *stride];
     }
+    if n_pooled > 1 {
+        let Some(step) = steps.get_mut(widths.len()) else {
+            let problem = format!("expected fewer than {MOST_CONVOLUTIONS} convolutions");
+            return Err(Error::config(reader.path(), "conv_stride", problem));
+        };
+        *step = [n_pooled; 2];
+    }
     let apart = strides
         .iter()
-        .try_fold(1usize, |all, one| all.checked_mul(*one));
+        .try_fold(n_pooled, |all, one| all.checked_mul(*one));
     let Some(apart) = apart.filter(|apart| *apart <= MOST_SAMPLES) else {
         let problem = format!("expected strides of at most {MOST_SAMPLES} samples together");
         return Err(Error::config(reader.path(), "conv_stride", problem));
@@ -324,6 +516,7 @@ fn rule(
         frames_per_position: apart,
         waves: Some(Waves {
             is_normalised,
+            added_decades: if is_by_omniasr { -5 } else { -7 },
             steps,
         }),
         is_rows: false,

@@ -26,6 +26,7 @@ use self::state_space::StateSpaceWeights;
 use super::context::BlockContext;
 use super::weights::WeightReader;
 pub(super) use memory::MixerMemory;
+pub(crate) use rows::{each_copy, without_padding};
 
 /// Weights of a mixer.
 pub enum TokenMixerWeights<'a, O: Ops> {

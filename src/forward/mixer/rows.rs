@@ -31,7 +31,7 @@ pub(super) fn hide_padding<O: Ops>(context: &BlockContext<'_, O>, rows: &mut [f3
 ///
 /// # Errors
 /// When the device fails.
-pub(super) fn without_padding<O: Ops>(
+pub(crate) fn without_padding<O: Ops>(
     context: &BlockContext<'_, O>,
     from: &O::Buffer,
 ) -> Result<Option<O::Buffer>> {
@@ -61,7 +61,7 @@ pub(super) fn mapped<O: Ops>(
 }
 
 /// Runs each copy of the sequence separately. With a memory there is only one copy, which continues from it.
-pub(super) fn each_copy<O: Ops>(
+pub(crate) fn each_copy<O: Ops>(
     context: &BlockContext<'_, O>,
     n_rows: usize,
     memory: Option<&mut MixerMemory>,

@@ -29,6 +29,8 @@ pub const MOST_CONVOLUTIONS: usize = 16;
 pub struct Waves {
     /// Samples are shifted to mean 0 and scaled to variance 1.
     pub is_normalised: bool,
+    /// Added to the variance that samples are divided by: 10 to this power.
+    pub added_decades: i32,
     /// Width and stride of each convolution; those beyond the last are 1.
     pub steps: [[usize; 2]; MOST_CONVOLUTIONS],
 }
@@ -51,7 +53,7 @@ impl Waves {
         let n = samples.len().max(1) as f64;
         let mean = samples.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
         let squares = samples.iter().map(|v| (f64::from(*v) - mean).powi(2));
-        let scale = 1.0 / (squares.sum::<f64>() / n + 1e-7).sqrt();
+        let scale = 1.0 / (squares.sum::<f64>() / n + 10f64.powi(self.added_decades)).sqrt();
         let of = |v: &f32| ((f64::from(*v) - mean) * scale) as f32;
         samples.iter().map(of).collect()
     }

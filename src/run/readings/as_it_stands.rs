@@ -32,8 +32,11 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
     let is_indexed = block
         .own()
         .is_some_and(|own| own.projections.indexer.is_some());
-    let is_otherwise = has_globals || is_placed || is_limited || is_indexed;
-    stack.rows.is_some() || !attends || is_otherwise
+    let is_gated = block
+        .own()
+        .is_some_and(|own| own.projections.bias_gate.is_some());
+    let is_otherwise = has_globals || is_placed || is_limited || is_indexed || is_gated;
+    stack.rows.is_some() || !attends || is_otherwise || block.conformer.is_some()
 }
 
 /// Whether all that a reading supposes can be run in this model.

@@ -112,6 +112,11 @@ impl<'a> Walk<'_, 'a> {
     /// Stored tables of what position adds to scores.
     fn position(&mut self, name: &str, maps: &'a ProjectionSpec) {
         self.table(format_args!("{name}.bias"), maps.bucket_values.as_ref());
+        if let Some(gate) = &maps.bias_gate {
+            self.linear(format_args!("{name}.bias_gate"), &gate.map);
+            let key = format_args!("{name}.bias_gate.scales");
+            self.vector(key, &gate.scales, gate.scales_shape());
+        }
         let Some(relative) = &maps.relative else {
             return;
         };

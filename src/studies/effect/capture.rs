@@ -144,10 +144,10 @@ pub fn of_blocks(model: &Model) -> Result<()> {
     Ok(())
 }
 
-/// Refuses models whose rows hold several residual streams.
+/// Refuses models whose rows hold several residual streams, or whose blocks add more than attention and a feed-forward layer.
 ///
 /// # Errors
-/// When they hold several.
+/// When they do.
 pub fn of_one_stream(model: &Model) -> Result<()> {
     let rows = model
         .spec
@@ -159,6 +159,14 @@ pub fn of_one_stream(model: &Model) -> Result<()> {
             "{}: the residual has streams, {} of them, which every block mixes anew for every token (AltUp), so that what a block adds is no part of what is read later; ablation, patching and lens work",
             model.spec.family,
             rows.n_streams()
+        );
+        return Err(Error::Setting(problem));
+    }
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    if blocks.any(|block| block.conformer.is_some()) {
+        let problem = format!(
+            "{}: a block also adds a convolution over positions and a layer before attention (Conformer), which have no share of their own here; ablation, patching and lens work",
+            model.spec.family
         );
         return Err(Error::Setting(problem));
     }

@@ -283,7 +283,7 @@ fn bias_table(
                 .collect();
             BiasTable::Slopes(Tensor::from_vec(slopes, (n_heads, 1, 1), device)?)
         }
-        Bias::Buckets(_) => {
+        Bias::Buckets(_) if run.bias_factors.is_none() => {
             let of_head = |bias: &HeadBias| match bias {
                 HeadBias::ByDistance(values) => values.clone(),
                 _ => Vec::new(),
@@ -292,7 +292,7 @@ fn bias_table(
             let n_distances = values.len() / n_heads.max(1);
             BiasTable::OfDistances(Tensor::from_vec(values, (n_heads, n_distances), device)?)
         }
-        Bias::Relative(_) | Bias::Grid(_) => {
+        Bias::Buckets(_) | Bias::Relative(_) | Bias::Grid(_) => {
             let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
             let of_head = |bias: &HeadBias| -> Vec<f32> {
                 let pair = |nth: usize| bias.at(nth / n_keys, nth % n_keys, n_queries, scale);

@@ -1,0 +1,115 @@
+//! What the block of a Conformer has besides attention and one feed-forward layer, as data.
+
+use attnscope_compute::ops::{Activation, NormKind};
+
+use super::feed_forward::MlpSpec;
+use super::source::{LinearSource, NormSource};
+
+/// A Conformer block (Gulati et al. 2020, arXiv 2005.08100): a feed-forward layer before attention, and a convolution between
+/// attention and the block's own feed-forward layer. Each is added to the residual.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConformerSpec {
+    /// The norm and the layer before attention.
+    pub before_norm: NormSource,
+    pub before: MlpSpec,
+    /// Multiplies the output of the layer before attention.
+    pub before_scale: f32,
+    pub convolution: ConvolutionModule,
+}
+
+/// out(act(norm(conv(glu(expand(norm(x))))))), where the convolution runs over positions, each channel for itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvolutionModule {
+    pub pre: NormSource,
+    /// Maps to twice the channels: values, then what gates them through a sigmoid.
+    pub expand: LinearSource,
+    /// [channel, 1, n_wide]
+    pub kernel: String,
+    /// [channel]
+    pub kernel_bias: Option<String>,
+    pub n_channels: usize,
+    pub n_wide: usize,
+    /// Number of earlier positions that a kernel covers.
+    pub n_before: usize,
+    pub norm: ChannelNorm,
+    pub activation: Activation,
+    pub out: LinearSource,
+}
+
+/// The norm behind a convolution over positions.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ChannelNorm {
+    /// Of each row.
+    Row(NormSource),
+    /// By the mean and the variance of each channel that were stored in training.
+    Stored {
+        /// Gain, bias, mean, variance. // [channel]
+        tensors: [String; 4],
+        eps: f64,
+    },
+}
+
+impl ConvolutionModule {
+    /// The tensors that are neither maps nor norms, with their shapes.
+    pub fn vectors(&self) -> Vec<(&String, Vec<usize>)> {
+        let mut all = vec![(&self.kernel, vec![self.n_channels, 1, self.n_wide])];
+        all.extend(
+            self.kernel_bias
+                .iter()
+                .map(|bias| (bias, vec![self.n_channels])),
+        );
+        if let ChannelNorm::Stored { tensors, .. } = &self.norm {
+            all.extend(tensors.iter().map(|name| (name, vec![self.n_channels])));
+        }
+        all
+    }
+
+    /// The norms, in the order in which they run.
+    pub fn norms(&self) -> impl Iterator<Item = &NormSource> {
+        let of_rows = match &self.norm {
+            ChannelNorm::Row(norm) => Some(norm),
+            ChannelNorm::Stored { .. } => None,
+        };
+        [&self.pre].into_iter().chain(of_rows)
+    }
+}
+
+impl ConformerSpec {
+    /// Describes the computation, for comparisons.
+    pub fn words(&self) -> String {
+        let module = &self.convolution;
+        let norm = match &module.norm {
+            ChannelNorm::Row(norm) if norm.kind == NormKind::LayerNorm => "rows normed",
+            ChannelNorm::Row(_) => "rows scaled",
+            ChannelNorm::Stored { .. } => "channels normed by stored values",
+        };
+        format!(
+            "{} · feed-forward before, {} positions with {} before, {norm}, {}",
+            self.before_scale, module.n_wide, module.n_before, module.activation
+        )
+    }
+
+    /// The maps, mutable.
+    pub fn linears_mut(&mut self) -> impl Iterator<Item = &mut LinearSource> {
+        let module = &mut self.convolution;
+        [
+            &mut self.before.up,
+            &mut self.before.down,
+            &mut module.expand,
+            &mut module.out,
+        ]
+        .into_iter()
+    }
+
+    /// The norms, mutable.
+    pub fn norms_mut(&mut self) -> impl Iterator<Item = &mut NormSource> {
+        let module = &mut self.convolution;
+        let of_rows = match &mut module.norm {
+            ChannelNorm::Row(norm) => Some(norm),
+            ChannelNorm::Stored { .. } => None,
+        };
+        [&mut self.before_norm, &mut module.pre]
+            .into_iter()
+            .chain(of_rows)
+    }
+}
