@@ -36,6 +36,7 @@ pub(super) mod typed_rotation;
 pub(super) mod vit_like;
 mod vit_pictures;
 pub(super) mod wave_like;
+mod wave_positions;
 pub(super) mod windows;
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};
