@@ -31,9 +31,13 @@ pub struct Conformer<'a> {
     activation: Activation,
     /// The number of distances to either side; `None` if positions do nothing to scores.
     span: Option<usize>,
+    /// The largest number of positions that the configuration allows, if distances have vectors.
+    n_positions: Option<usize>,
 }
 
 impl<'a> Conformer<'a> {
+    /// Reads it; `n_heard` is the largest number of positions that a sound can have.
+    ///
     /// # Errors
     /// When a value of the configuration is impossible or not read.
     pub fn read(
@@ -41,6 +45,7 @@ impl<'a> Conformer<'a> {
         tensors: &'a Tensors,
         [d_model, d_mlp, n_heads]: [usize; 3],
         activation: Activation,
+        n_heard: usize,
     ) -> Result<Self> {
         const WIDE: &str = "conv_depthwise_kernel_size";
         let default = |key: &str| Origin::Default(key.to_owned());
@@ -57,7 +62,7 @@ impl<'a> Conformer<'a> {
             Some(value) => Some(value.as_str().unwrap_or_default().to_owned()),
             None => Some("relative".to_owned()),
         };
-        let span = match kind.as_deref() {
+        let n_positions = match kind.as_deref() {
             None => None,
             Some("relative") => {
                 const MOST: &str = "max_source_positions";
@@ -79,13 +84,15 @@ impl<'a> Conformer<'a> {
             d_head: even_heads(reader, "num_attention_heads", d_model, n_heads)?,
             n_wide,
             activation,
-            span,
+            // Vectors of distances that no sound has would only take memory.
+            span: n_positions.map(|n| n.min(n_heard)),
+            n_positions,
         })
     }
 
     /// The largest number of positions, if distances have vectors.
     pub fn n_positions(&self) -> Option<usize> {
-        self.span
+        self.n_positions
     }
 
     pub fn attention(&self) -> AttentionSpec {

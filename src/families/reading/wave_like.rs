@@ -142,7 +142,9 @@ pub fn read(
     let encoder = like.names.encoder;
     let conformer = if like.shape == WaveShape::Conformer {
         let sizes = [d_model, d_mlp, n_heads];
-        Some(Conformer::read(reader, tensors, sizes, activation)?)
+        let n_heard = stem.rule.n_positions();
+        let read = Conformer::read(reader, tensors, sizes, activation, n_heard);
+        Some(read?)
     } else {
         None
     };
