@@ -321,6 +321,9 @@ class Choices(unittest.TestCase):
         self.assertEqual(intended_mask(MiniGPT(), ["mask"]), (None, None))
         self.assertEqual(intended_mask(Masked(), ["mask"])[0], "causal")
         self.assertEqual(intended_mask(nn.Transformer(16, 2, 1, 1)), (None, None))
+        two = Masked()
+        two.visual = Model()  # a tower of pictures beside that of texts, whose mask is not its own
+        self.assertEqual(intended_mask(two), (None, None))
 
     def test_tokenizers_of_every_kind_give_the_same_ids(self):
         letters = {letter: idx for idx, letter in enumerate("abc")}

@@ -1,5 +1,6 @@
 """Attention is seen wherever it is computed, and only there."""
 
+import json
 import math
 import os
 import sys
@@ -10,9 +11,16 @@ from support import Attention, Case, Model, batch, loss_of, needs
 import torch
 from torch import nn
 
-from attnscope import Monitor
+from attnscope import Monitor, capture
 
 N, T, H, D = 3, 12, 4, 8
+
+
+def calls_of(path):
+    """What a trace says of each attention."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return json.loads(header["__metadata__"]["attnscope.calls"])
 
 
 def flash(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
@@ -295,6 +303,46 @@ class Sees(Looked):
                 return mixed + similar.softmax(-1).sum()
 
         self.values(Router(), torch.randn(N, T, 32))
+
+    def test_streams_of_a_residual_are_no_attention(self):
+        class Streams(nn.Module):
+            """Four residuals, mixed by weights that are made of them (hyper-connections, arXiv 2409.19606)."""
+
+            def __init__(self):
+                super().__init__()
+                self.inner, self.norm, self.mix = Attention(), nn.LayerNorm(32), nn.Parameter(torch.randn(32, 5))
+
+            def forward(self, x):
+                x = x[..., None, :].expand(-1, -1, 4, -1)
+                for _ in range(2):
+                    mixed = torch.einsum("...io, ...id -> ...od", (self.norm(x) @ self.mix).tanh(), x)
+                    read, x = mixed[..., 0, :], mixed[..., 1:, :]
+                    x = x + torch.einsum("bnd, bns -> bnsd", self.inner(read), x[..., 0])
+                return x.sum(-2)
+
+        model = Streams().eval()
+        with capture(model, self.path), torch.no_grad():
+            model(torch.randn(1, T, 32))
+        self.assertEqual([record["kind"] for record in calls_of(self.path)], ["softmax"] * 2)
+
+    def test_heads_that_a_layer_mixes_after_the_softmax(self):
+        class Talking(Attention):
+            def __init__(self, mix):
+                super().__init__()
+                self.mix, self.is_linear = mix, isinstance(mix, nn.Linear)
+
+            def forward(self, x):
+                q, k, v = (y.view(*x.shape[:2], H, D).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+                p = (q @ k.transpose(-1, -2)).softmax(-1)
+                p = self.mix(p.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) if self.is_linear else self.mix(p)
+                return (p @ v).transpose(1, 2).flatten(2)
+
+        for mix in (nn.Linear(H, H), nn.Conv2d(H, H, 1)):
+            model = Talking(mix).eval()
+            with capture(model, self.path), torch.no_grad():
+                model(torch.randn(1, T, 32))
+            self.assertEqual(calls_of(self.path)[0]["after"], ["mix"])
+            os.remove(self.path)
 
     def test_a_shared_module_is_as_many_layers(self):
         class Shared(nn.Module):

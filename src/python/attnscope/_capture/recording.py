@@ -31,7 +31,7 @@ from .shared import (
     _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled, _untrained,
 )
 from .values import _Values
-from .words import ATTENTION, COMPARISONS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
+from .words import ATTENTION, COMPARISONS, NORMS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
 class capture(_Values, _Pooling, _Reshapes, _Discards):
@@ -568,7 +568,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             self.follow_pattern(name, func, inputs, args, kwargs, first)
             return
         origins = [mark.origin for mark in marks]
-        axes, steps, factors = (-2, -1), (), None
+        axes, steps, factors, is_new = (-2, -1), (), None, False
         if name in WEIGHTED or name in PRODUCT and any(self.is_weight(x) for x in inputs):
             if "product" in origins and first.dim() == 4:
                 origin = "product"  # heads mixed before the softmax: still scores
@@ -577,7 +577,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
                 origin = "weights" if first.shape[-1:] != (1,) and first.dim() else None
         elif name in PRODUCT:
             # one that sums over nothing is an outer product: angles of positions by frequencies
-            origin = "product" if _sums_over_something(name, args, kwargs) else None
+            origin, is_new = "product" if _sums_over_something(name, args, kwargs) else None, True
             if name == "einsum":
                 axes = _einsum_axes(args) or axes
             factors = _factors(name, args, kwargs) if origin is not None else None
@@ -591,10 +591,12 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             origin = "product"
         elif all(self.is_weight(x) for x in inputs):
             origin = "parameter"
+        elif name in NORMS:
+            origin = None  # of a residual: scores are normalised by a softmax
         else:
             origin = next((o for o in ("product", "weights") if o in origins), None)
         for y in _tensors(out):
-            mark = next((m for m in marks if m.is_scores), None) if origin == "product" else None
+            mark = next((m for m in marks if m.is_scores), None) if origin == "product" and not is_new else None
             if mark is None:
                 if origin is not None or hasattr(y, "_attnscope_mark"):
                     self.set_mark(y, _Mark(origin, axes, steps, outer="outer" in origins, factors=factors))
@@ -648,6 +650,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             if p:
                 record.info["dropout_p"] = p
                 record.after.append("dropout")
+        elif name in WEIGHTED and not {-1, x.dim() - 1} & set(mark.axes) or name.startswith("conv"):
+            record.after.append("mix")  # a map over heads: what comes out is a softmax of no scores
         elif name not in VIEWS:
             record.after.append(name)
         self.set_mark(y, _Mark(None, axes, (), record=record))

@@ -9,6 +9,7 @@ FUSED = {"scaled_dot_product_" + kernel for kernel in (
     "attention_math", "fused_attention_overrideable")}
 PRODUCT = {"matmul", "rmatmul", "bmm", "baddbmm", "addbmm", "mm", "addmm", "einsum"}
 WEIGHTED = {"linear", "bilinear", "conv1d", "conv2d", "conv3d", "embedding"}
+NORMS = {"layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"}
 # Reading an attribute or a size makes no tensor that matters here, and happens more often than anything else.
 SILENT = {"get", "set", "size", "dim", "stride", "numel", "is_contiguous", "item", "len", "bool", "is_floating_point",
           "format", "repr", "tolist", "data_ptr", "backward", "register_hook"}

@@ -10,6 +10,8 @@ from .._capture.words import CROSS
 
 NAMES = re.compile(r"gpt|llama|causal|decoderonly|decoder_only|autoregressive", re.IGNORECASE)
 TWO_SIDED = re.compile(r"encoder|bert|vit|vision|seq2seq", re.IGNORECASE)
+# Parts that read pictures or sound beside a text, whose mask is not theirs.
+OTHER_INPUT = re.compile(r"vision|visual|image|picture|audio|acoustic", re.IGNORECASE)
 
 
 def intended_mask(model, absent=()):
@@ -19,7 +21,9 @@ def intended_mask(model, absent=()):
     masks are `absent` from the call: the code that trains the model gives them.
     """
     paths = [path for path, _ in model.named_modules()]
-    if any(CROSS.search(path) or TWO_SIDED.search(path) for path in paths):
+    if any(CROSS.search(path) or TWO_SIDED.search(path) or OTHER_INPUT.search(path) for path in paths):
+        return None, None
+    if any(OTHER_INPUT.search(type(module).__name__) for module in model.modules()):
         return None, None
     for name, buffer in model.named_buffers():
         if _is_causal(buffer):
