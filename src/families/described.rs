@@ -179,7 +179,9 @@ fn stack(
         "last" => Some(Pooled::Last(None)),
         "mean" => Some(Pooled::Mean),
         "max" => Some(Pooled::Max),
-        _ => None,
+        word => word
+            .strip_prefix("mean from ")
+            .and_then(|first| Some(Pooled::MeanFrom(first.parse().ok()?))),
     };
     described.norm_is_rms = one_of(reader, "norm", "layer", &["layer", "rms"])? == "rms";
     described.norm_adds_one = reader.flag_or("norm_adds_one", "norm_adds_one", false)?;

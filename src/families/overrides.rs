@@ -12,7 +12,7 @@ use attnscope_spec::ModelSpec;
 use serde_json::Value;
 
 use self::changes::change;
-use self::given::Given;
+use self::given::{Given, POOLED, pooled};
 pub use self::of_stack::value_of_stack;
 use super::reading::{global_tokens, is_activation};
 
@@ -132,9 +132,7 @@ static FIELDS: &[Field] = &[
     field("residual", "added or none", |text| {
         one_of(text, &["added", "none"])
     }),
-    field("pooled", "no, first, last, mean or max", |text| {
-        one_of(text, &["no", "first", "last", "mean", "max"])
-    }),
+    field("pooled", POOLED, pooled),
     field("d_rotary", SIZE, size),
     field(
         "embed_scale",

@@ -24,6 +24,9 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
         "hidden_states",
         "mean_pooled",
         "max_pooled",
+        "mean_from_two",
+        "experts",
+        "experts_in_slabs",
         "encoder_decoder",
         "encoder_decoder_after",
     ] {
@@ -90,6 +93,54 @@ fn a_description_of_two_stacks_that_do_not_fit_is_refused() {
     ] {
         let directory = tempfile::tempdir().expect("a directory");
         let copied = |name: &str| fixtures().join("encoder_decoder").join(name);
+        let weights = directory.path().join("model.safetensors");
+        std::fs::copy(copied("model.safetensors"), weights).expect("a copy");
+        let text = std::fs::read_to_string(copied("attnscope.toml")).expect("a text");
+        assert!(text.contains(from), "{from}");
+        let changed = text.replacen(from, to, 1);
+        std::fs::write(directory.path().join("attnscope.toml"), changed).expect("is written");
+        assert_says(&fails(directory.path(), &[]), parts);
+    }
+}
+
+#[test]
+fn a_description_of_experts_that_do_not_fit_is_refused() {
+    for (from, to, parts) in [
+        (
+            "n_used = 2",
+            "n_used = 9",
+            &["n_used", "at most the 4 experts", "found 9"][..],
+        ),
+        (
+            "n_used = 2",
+            "n_used = 0",
+            &["experts.n_used", "a whole number from 1", "found 0"],
+        ),
+        (
+            "n_used = 2",
+            "used = 2",
+            &["experts.used: is not known", "n_used"],
+        ),
+        (
+            "\"softmax\"",
+            "\"softmin\"",
+            &["experts.scores", "softmax_of_chosen", "softmin"],
+        ),
+        ("1*i+1", "all", &["experts.layers", "STEP*i+FIRST", "all"]),
+        (
+            "router = ",
+            "routers = ",
+            &["experts.routers: is not known", "router"],
+        ),
+        (".router.weight", ".route.weight", &["out.route.weight"]),
+        (
+            ".experts.{expert}.down",
+            ".expert.{expert}.down",
+            &["expert.0.down"],
+        ),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let copied = |name: &str| fixtures().join("experts").join(name);
         let weights = directory.path().join("model.safetensors");
         std::fs::copy(copied("model.safetensors"), weights).expect("a copy");
         let text = std::fs::read_to_string(copied("attnscope.toml")).expect("a text");

@@ -23,3 +23,16 @@ pub(super) enum Given {
     LogitScale(f32),
     LogitSoftcap(Option<f32>),
 }
+
+/// What `pooled` takes.
+pub(super) const POOLED: &str = "no, first, last, mean, max or mean from N";
+
+/// Which positions a head reads.
+pub(super) fn pooled(text: &str) -> Option<Given> {
+    let from = text.strip_prefix("mean from ").map(str::parse::<usize>);
+    let is_known = match from {
+        Some(first) => first.is_ok(),
+        None => ["no", "first", "last", "mean", "max"].contains(&text),
+    };
+    is_known.then(|| Given::Config(text.into()))
+}

@@ -3,6 +3,7 @@
 
 mod cross;
 mod embed;
+mod experts;
 pub mod names;
 mod parts;
 mod spec;
@@ -10,6 +11,7 @@ mod tables;
 mod tensors;
 
 pub use self::cross::Cross;
+pub use self::experts::Experts;
 pub use self::parts::{
     Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, name_in_layer,
     name_of_all_heads, quoted, written_hole,
@@ -25,6 +27,9 @@ use self::tables::Tables;
 /// Keys of the tables inside `[tensors]`: a decoder's attention to its encoder, and that encoder.
 pub const CROSS: &str = "cross";
 pub const ENCODER: &str = "encoder";
+
+/// The key of the table of a mixture of experts inside `[tensors]`.
+const EXPERTS: &str = "experts";
 
 /// Places of a norm in the model, by key.
 pub const NORM_PLACES: [&str; 6] = [
@@ -107,12 +112,16 @@ pub struct Described {
     pub mlp: Option<Mlp>,
     /// `None` without a feed-forward layer, or if the activations themselves are added.
     pub down: Option<MapPart>,
+    /// The experts in place of, or in some layers beside, the one feed-forward layer.
+    pub experts: Option<Experts>,
     /// In the order of [`NORM_PLACES`].
     pub norms: [Option<NormPart>; 6],
     pub q_norm: Option<NormPart>,
     pub k_norm: Option<NormPart>,
     pub sinks: Option<String>,
     pub final_norm: Option<NormPart>,
+    /// Of the one row that all positions were pooled to.
+    pub pooled_norm: Option<NormPart>,
     /// The dense layer of the head before the unembedding, and its norm.
     pub head_dense: Option<MapPart>,
     pub head_norm: Option<NormPart>,
@@ -215,11 +224,13 @@ impl Described {
             o: tables.map("o")?,
             mlp,
             down,
+            experts: Experts::read(values)?,
             norms,
             q_norm: tables.norm("q_norm")?,
             k_norm: tables.norm("k_norm")?,
             sinks: tables.table("sinks")?,
             final_norm: tables.norm("final_norm")?,
+            pooled_norm: tables.norm("pooled_norm")?,
             head_dense: tables.map("head_dense")?,
             head_norm: tables.norm("head_norm")?,
             unembed: tables.map("unembed")?,
@@ -289,6 +300,7 @@ impl Described {
             "token_types",
             "embed_norm",
             "final_norm",
+            "pooled_norm",
             "head_dense",
             "head_norm",
             "unembed",
@@ -298,7 +310,7 @@ impl Described {
             "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "o", "gate", "up", "gate_up",
             "down",
         ];
-        [&around[..], &NORM_PLACES, &of_layers, &[CROSS]].concat()
+        [&around[..], &NORM_PLACES, &of_layers, &[CROSS, EXPERTS]].concat()
     }
 
     /// Every part that exists, with its key, in the order of computation.
@@ -338,10 +350,12 @@ impl Described {
             None => {}
         }
         parts.extend(self.down.iter().map(|down| map("down", down)));
+        parts.extend(self.experts.iter().flat_map(Experts::parts));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).skip(4) {
             parts.extend(norm(key, place));
         }
         parts.extend(norm("final_norm", &self.final_norm));
+        parts.extend(norm("pooled_norm", &self.pooled_norm));
         parts.extend(self.head_dense.iter().map(|dense| map("head_dense", dense)));
         parts.extend(norm("head_norm", &self.head_norm));
         parts.extend(self.unembed.iter().map(|unembed| map("unembed", unembed)));

@@ -72,13 +72,16 @@ pub enum Axis {
     Head,
     /// Query, key and value, or gate and up.
     Part,
+    /// The experts of a layer.
+    Expert,
 }
 
-const AXES: [(&str, Axis); 4] = [
+const AXES: [(&str, Axis); 5] = [
     ("out", Axis::Out),
     ("in", Axis::In),
     ("head", Axis::Head),
     ("part", Axis::Part),
+    ("expert", Axis::Expert),
 ];
 
 /// A linear map.
@@ -230,11 +233,14 @@ fn axes(text: &str) -> Result<Vec<Axis>, String> {
     };
     let found: Option<Vec<Axis>> = text.split_whitespace().map(axis).collect();
     let wrong = || {
-        format!("axes: expected out, in, head and part in the order of the axes, found {text:?}")
+        format!(
+            "axes: expected out, in, head, part and expert in the order of the axes, found {text:?}"
+        )
     };
     let found = found.ok_or_else(wrong)?;
     let n = |wanted: Axis| found.iter().filter(|axis| **axis == wanted).count();
-    if n(Axis::In) == 1 && n(Axis::Out) == 1 && n(Axis::Head) <= 1 && n(Axis::Part) <= 1 {
+    let few = [Axis::Head, Axis::Part, Axis::Expert];
+    if n(Axis::In) == 1 && n(Axis::Out) == 1 && few.into_iter().all(|axis| n(axis) <= 1) {
         Ok(found)
     } else {
         Err(wrong())

@@ -107,7 +107,14 @@ impl Sizes {
         let d_mlp = match &described.down {
             None => d_model,
             Some(down) => {
-                let down = name_in_layer(&down.weight, 0);
+                let has_experts = |idx: &usize| {
+                    described
+                        .experts
+                        .as_ref()
+                        .is_some_and(|own| own.are_in(*idx))
+                };
+                let dense = (0..described.n_layers).find(|idx| !has_experts(idx));
+                let down = name_in_layer(&down.weight, dense.unwrap_or(0));
                 let n: usize = shape(&down)?.iter().product();
                 if d_model == 0 || !n.is_multiple_of(d_model) {
                     return Err(format!(
@@ -145,7 +152,7 @@ pub(super) struct Reads<'a> {
     pub(super) of: &'a Described,
     pub(super) tensors: &'a Tensors,
     pub(super) sizes: &'a Sizes,
-    activation: Activation,
+    pub(super) activation: Activation,
 }
 
 impl Reads<'_> {
@@ -290,9 +297,11 @@ impl Reads<'_> {
                 (Some(gate), up)
             }
         });
-        let feed_forward = match maps {
-            None => FeedForward::None,
-            Some((gate, up)) => FeedForward::Dense(Box::new(MlpSpec {
+        let experts = of.experts.as_ref().filter(|own| own.are_in(layer_idx));
+        let feed_forward = match (experts, maps) {
+            (Some(experts), _) => self.experts(experts, layer_idx)?,
+            (None, None) => FeedForward::None,
+            (None, Some((gate, up))) => FeedForward::Dense(Box::new(MlpSpec {
                 learned: None,
                 hidden_norm: None,
                 sparsity: None,
@@ -318,10 +327,10 @@ impl Reads<'_> {
             mlp_post: norm(5),
             cross: cross.transpose()?,
             is_parallel: of.is_parallel,
-            resid_factors: match (of.has_no_residual, &of.mlp) {
+            resid_factors: match (of.has_no_residual, of.mlp.is_some() || experts.is_some()) {
                 (false, _) => [1.0, 1.0],
-                (true, Some(_)) => [0.0, 0.0],
-                (true, None) => [0.0, 1.0],
+                (true, true) => [0.0, 0.0],
+                (true, false) => [0.0, 1.0],
             },
             ..BlockSpec::plain(self.attention(layer_idx), projections, feed_forward)
         })
@@ -454,6 +463,10 @@ impl Reads<'_> {
         HeadSpec {
             labels,
             transform,
+            pooled_norm: of
+                .pooled_norm
+                .as_ref()
+                .map(|norm| self.norm(norm, 0, d_model)),
             scale: of.logit_scale,
             softcap: of.logit_softcap,
             extra_bias: of.logit_bias.as_ref().map(|bias| self.vector(bias, 0)),
@@ -463,7 +476,7 @@ impl Reads<'_> {
 }
 
 /// One of the maps in a fused tensor.
-fn part_of(
+pub(super) fn part_of(
     fused: &FusedPart,
     whole: &LinearSource,
     name: &str,

@@ -22,7 +22,7 @@ class Head:
 
     def __init__(self):
         self.dense = self.norm = self.activation = self.unembed = self.softcap = None
-        self.then, self.turned, self.pooled = None, False, None
+        self.then, self.turned, self.pooled, self.pooled_norm = None, False, None, None
         self.picked = None  # the positions that the head reads, where it does not read all
 
 
@@ -153,20 +153,19 @@ def read_head(p, chain, n, d_model, norms_of):
     """(norms of the residual, Head) of the chain from the last residual to the logits."""
     head = Head()
     start = chain[0]
-    # The rows of the residual that the head reads: all, or the last one alone.
-    rows = n
+    # The rows of the residual that the head reads: all, some of them, or what one row was made of.
+    rows, first_read = n, None
     for node in chain[1:]:
         value = node.value
-        if isinstance(value, torch.Tensor) and value.shape[-1:] == (d_model,) and 0 < value.numel() < n * d_model:
-            rows = value.numel() // d_model
-            picked = positions(p, start, node, n).reshape(rows, d_model)
-            if not bool((picked != picked[:, :1]).any()) and not _mixes(p, start, node, n, d_model):
-                head.picked = picked[:, 0].tolist()
-                first_read = node
-            else:
-                first_read, head.pooled = _pooled(p, chain, node, n, d_model)
-                head.picked = [0]
+        if not isinstance(value, torch.Tensor) or value.shape[-1:] != (d_model,) or not 0 < value.numel() < rows * d_model:
+            continue
+        rows = value.numel() // d_model
+        picked = positions(p, start, node, n).reshape(rows, d_model)
+        if bool((picked != picked[:, :1]).any()) or _mixes(p, start, node, n, d_model):
+            first_read, head.pooled = _pooled(p, chain, node, n, d_model, head.picked)
+            head.picked = [0]
             break
+        head.picked, first_read = picked[:, 0].tolist(), node
     maps = []
     for before, node in zip(chain, chain[1:]):
         if any(p.op(x) in PRODUCTS for x in p.between([before], node) if x is not before):
@@ -184,8 +183,10 @@ def read_head(p, chain, n, d_model, norms_of):
         after = [c for c in steps if c.value.numel() == rows * d_model and c.idx >= first_read.idx]
         norms += norms_of(p, before, n, d_model)
         late = norms_of(p, after, rows, d_model) if after else []
+        if head.pooled and len(late) == 1:
+            head.pooled_norm = late.pop()
         if late and head.pooled:
-            raise Unnamed(f"a norm stands after the {head.pooled} of positions", after[-1:])
+            raise Unnamed(f"{len(late)} norms stand after the {head.pooled} of positions", after[-1:])
         norms += late
     else:
         norms = norms_of(p, [c for c in chain if at.idx <= c.idx <= first_input.idx], n, d_model)
@@ -232,15 +233,17 @@ def _mixes(p, start, node, n, d_model):
     return bool((times != 1).any())
 
 
-def _pooled(p, chain, first, n, d_model):
+def _pooled(p, chain, first, n, d_model, picked):
     """(node, word) of the row that is the mean or the largest values of all positions' rows; `first` is the first of one row.
 
-    A mean over positions that count is a sum, and a later node divides it.
+    `picked` are the positions that are left before, where not all are. A mean over positions that count is a sum, and a later
+    node divides it.
     """
     full = [c for c in chain if c.idx < first.idx and isinstance(c.value, torch.Tensor)
             and c.value.shape[-1:] == (d_model,) and c.value.numel() == n * d_model]
     x = fitting.random(n, d_model, seed=53)
     ways = {"mean": x.mean(0), "max": x.amax(0)}
+    ways.update({f"mean from {i}": x[i:].mean(0) for i in range(1, n) if picked == list(range(i, n))})
     for node in chain[chain.index(first):]:
         if not isinstance(node.value, torch.Tensor) or node.value.numel() != d_model:
             break
@@ -312,9 +315,11 @@ def _read_unembed(p, head, chain, source, mapped, rows, d_model):
                 return
         big = f(end)(x * 1e8).abs().max()
         cap = float(f"{float(big):.6g}")
-        if cap > 0 and fitting.close(cap * torch.tanh(before / cap), after, 1e-7):
-            head.softcap = cap
-            return
+        for divided in (1.0, cap):  # where the division by the cap belongs to the map, the map is not the logits' yet
+            if cap > 0 and fitting.close(cap * torch.tanh(divided * before / cap), after, 1e-7):
+                head.softcap = cap
+                head.unembed = tuple(divided * part for part in found)
+                return
         raise Unnamed("the logits are changed at the end in a way without a name",
                       [c for c in tail if c.idx > node.idx and p.op(c) not in VIEWS][:3])
     raise Unnamed("the map to the logits is not affine", [mapped])

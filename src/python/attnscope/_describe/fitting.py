@@ -150,6 +150,11 @@ def activation(x, y):
     return None
 
 
+def function_of(name):
+    """The activation of a name."""
+    return _ACTIVATIONS[name]
+
+
 class Rows:
     """What makes a pattern of scores: scale, what is added, what is hidden, and the axis of the softmax."""
 

@@ -25,38 +25,47 @@ class Stored:
         return [name for name in self.by_size.get(flat.numel(), ())
                 if torch.equal(self.by_name[name].reshape(-1), flat)]
 
-    def one_name(self, by_layer):
-        """A name with {layer} of the tensors that hold the values of each layer; None where there is none."""
-        names = [self.holding(values) for values in by_layer]
-        if not all(names):
-            return None
-        for first in names[0]:
-            if len(names) == 1 or all(first in others for others in names[1:]):
-                return first
-            for second in names[1]:
-                template = _template(first, second)
-                if template is not None and all(_in_layer(template, idx) in own for idx, own in enumerate(names)):
-                    return template
+    def one_name(self, by_layer, at=None):
+        """A name with {layer} of the tensors that hold the values of each layer; None where there is none.
+
+        `at` are the numbers of the layers, where they are not all.
+        """
+        return one_of([self.holding(values) for values in by_layer], at)
+
+
+def one_of(names, at=None):
+    """A name with {layer} that is among the names of each layer."""
+    at = range(len(names)) if at is None else at
+    if not all(names):
         return None
+    for first in names[0]:
+        if len(names) == 1 or all(first in others for others in names[1:]):
+            return first
+        for second in names[1]:
+            found = in_words(first, second, at)
+            if found is not None and all(in_layer(found, idx) in own for idx, own in zip(at, names)):
+                return found
+    return None
 
 
-def _template(first, second):
-    """The name with {layer} of two layers that follow each other: `h.0.w` and `h.1.w` give `h.{layer}.w`."""
+def in_words(first, second, at=(0, 1)):
+    """The name with {layer} of two layers: `h.0.w` and `h.1.w` of layers 0 and 1 give `h.{layer}.w`."""
     a, b = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
     if len(a) != len(b):
         return None
     differs = [i for i, (x, y) in enumerate(zip(a, b)) if x != y]
     if len(differs) != 1 or differs[0] % 2 == 0:
         return None
-    at = differs[0]
-    start, step = int(a[at]), int(b[at]) - int(a[at])
-    if step < 1 or str(start) != a[at]:
+    place = differs[0]
+    step, rest = divmod(int(b[place]) - int(a[place]), at[1] - at[0])
+    start = int(a[place]) - step * at[0]
+    if rest or step < 1 or start < 0 or str(int(a[place])) != a[place]:
         return None
-    a[at] = "{" + (f"{step}*" if step > 1 else "") + "layer" + (f"+{start}" if start else "") + "}"
+    a[place] = "{" + (f"{step}*" if step > 1 else "") + "layer" + (f"+{start}" if start else "") + "}"
     return "".join(a)
 
 
-def _in_layer(template, idx):
+def in_layer(template, idx):
     found = re.search(r"\{(?:(\d+)\*)?layer(?:\+(\d+))?\}", template)
     if found is None:
         return template
@@ -64,12 +73,13 @@ def _in_layer(template, idx):
     return template[:found.start()] + str(number) + template[found.end():]
 
 
-def in_layers(template, n_layers, n_heads=1):
-    """Every name that a template stands for."""
+def in_layers(template, layers, n_parts=1):
+    """Every name that a template stands for: of some layers, and of all heads or experts where it names one."""
     names = []
-    for idx in range(n_layers):
-        name = _in_layer(template, idx)
-        names += [name.replace("{head}", str(head)) for head in range(n_heads)] if "{head}" in name else [name]
+    for idx in layers:
+        name = in_layer(template, idx)
+        hole = next((hole for hole in ("{head}", "{expert}") if hole in name), None)
+        names += [name.replace(hole, str(part)) for part in range(n_parts)] if hole else [name]
     return list(dict.fromkeys(names))
 
 
@@ -85,17 +95,17 @@ def heads_apart(stored, by_layer):
         found = None
         for first in per_head[0]:
             for second in per_head[1]:
-                template = _template(first, second)
+                template = in_words(first, second)
                 if template is None or "{layer}" not in template:
                     continue
-                if all(_in_layer(template, idx) in own for idx, own in enumerate(per_head)):
+                if all(in_layer(template, idx) in own for idx, own in enumerate(per_head)):
                     found = template.replace("{layer}", "{head}")
         if found is None:
             return None
         whole.append(found)
     if len(whole) == 1 or len(set(whole)) == 1:
         return whole[0]
-    template = _template(whole[0].replace("{head}", "\0"), whole[1].replace("{head}", "\0"))
-    if template is None or any(_in_layer(template, idx) != own.replace("{head}", "\0") for idx, own in enumerate(whole)):
+    template = in_words(whole[0].replace("{head}", "\0"), whole[1].replace("{head}", "\0"))
+    if template is None or any(in_layer(template, idx) != own.replace("{head}", "\0") for idx, own in enumerate(whole)):
         return None
     return template.replace("\0", "{head}")

@@ -6,6 +6,7 @@ import torch
 
 from . import fitting
 from .around import read_embedding, read_head
+from .experts import Experts, choice, read_experts
 from .heads import crossings, input_of, is_attention, products, read_attention
 from .replay import PRODUCTS, VIEWS
 from .sides import decoder_of, encoder_of, sides, without_text
@@ -220,12 +221,16 @@ def _read_branches(p, reading, start, terms, n, d_model):
         if not reading.layers or not attends and reading.layers[-1].mlp is not None:
             raise Unnamed("a feed-forward layer stands where attention was expected", others)
         layer = reading.layers[-1]
-        if len(others) > 1:
+        nodes = sorted({x for t in others for x in p.between([start], t)}, key=lambda x: x.idx)
+        has_experts = choice(p, nodes) is not None
+        if len(others) > 1 and not has_experts:
             raise Unnamed("several branches without attention are added at once", others)
-        nodes = p.between([start], others[0])
         source = input_of(p, start, nodes)
         _put(layer, "mlp_pre", _norms(p, _chain_to(p, start, source), n, d_model), source)
-        layer.mlp, norm = read_mlp(p, source, others[0], n, d_model)
+        if has_experts:
+            layer.mlp, norm = read_experts(p, source, others, (n, d_model), read_mlp, _with_bias)
+        else:
+            layer.mlp, norm = read_mlp(p, source, others[0], n, d_model)
         if norm is not None:
             layer.norms["mlp_out"] = norm
         reading.is_parallel = reading.is_parallel or bool(attends)
@@ -417,9 +422,13 @@ def _check(reading):
         if set(layer.norms) != set(first.norms):
             raise Unnamed(f"layer {idx} has norms at {sorted(layer.norms)}, layer 0 at {sorted(first.norms)}",
                           [layer.attention.node])
-        if layer.mlp is not None and (layer.mlp.activation != first.mlp.activation
-                                      or (layer.mlp.gate is None) != (first.mlp.gate is None)
-                                      or layer.mlp.up[0].shape != first.mlp.up[0].shape):
-            raise Unnamed(f"the feed-forward layer of layer {idx} differs from that of layer 0", [layer.attention.node])
+        alike = next(other.mlp for other in reading.layers if isinstance(other.mlp, Experts) == isinstance(layer.mlp, Experts))
+        if layer.mlp is not None and (layer.mlp.activation != first.mlp.activation or _kind(layer.mlp) != _kind(alike)):
+            raise Unnamed(f"the feed-forward layer of layer {idx} differs from that of layers before", [layer.attention.node])
         if layer.attention.q.weight.shape != first.attention.q.weight.shape:
             raise Unnamed(f"layer {idx} has heads of another number or width than layer 0", [layer.attention.node])
+
+
+def _kind(mlp):
+    """What feed-forward layers of one description have in common."""
+    return mlp.key() if isinstance(mlp, Experts) else (mlp.gate is None, mlp.up[0].shape)

@@ -10,6 +10,8 @@ import torch
 from .._capture.shared import _save
 from . import fitting
 from .around import sines
+from .experts import Experts
+from .experts_written import experts_parts
 from .naming import Stored, heads_apart, in_layers
 from .rotary import rotary
 from .tracing import Unnamed
@@ -25,6 +27,7 @@ class Written:
         self.encoder_settings = self.padding = None
         self.settings, self.parts, self.tensors, self.notes = {}, {}, {}, list(reading.notes)
         self.layers, self.n = reading.layers, len(reading.layers)
+        self.at = list(range(self.n))  # the layers that are being named
         self._attention()
         self._norms()
         self._mlp()
@@ -39,15 +42,15 @@ class Written:
 
     # Tensors.
 
-    def keep(self, template, n_heads=1):
-        for name in in_layers(template, self.n, n_heads):
+    def keep(self, template, n_parts=1):
+        for name in in_layers(template, self.at, n_parts):
             self.tensors[name] = self.stored.by_name[name]
         return template
 
     def copy(self, name, by_layer, why):
         """Copies under a plain name, for what no stored tensor holds as it is."""
         name = self.within + name
-        for idx, values in enumerate(by_layer):
+        for idx, values in zip(self.at, by_layer):
             self.tensors[name.replace("{layer}", str(idx))] = values.to(torch.float32).contiguous()
         self.notes.append(f"{name}: {why}")
         return name
@@ -56,7 +59,7 @@ class Written:
         """The name of vectors; None where all of them are zero."""
         if all(float(v.abs().max()) == 0 for v in by_layer):
             return None
-        found = self.stored.one_name(by_layer)
+        found = self.stored.one_name(by_layer, self.at[:len(by_layer)])
         return self.keep(found) if found else self.copy(key, by_layer, "no stored tensor holds these values as they are: a copy")
 
     def linear(self, key, place, by_layer):
@@ -65,7 +68,7 @@ class Written:
         part = {}
         flat = [w.reshape(-1, w.shape[-1]) for w in weights]
         for axes, values in self._arrangements(weights, flat):
-            found = self.stored.one_name(values)
+            found = self.stored.one_name(values, self.at[:len(values)])
             axes = self._axes_of(found, axes, values[0]) if found else None
             if axes is not None:
                 part = {"weight": self.keep(found), **({"axes": axes} if axes else {})}
@@ -84,7 +87,7 @@ class Written:
 
     def _axes_of(self, template, axes, values):
         """What the axes of a stored tensor count, "" for the usual ones; None where a description cannot say them."""
-        shape = [n for n in self.stored.by_name[in_layers(template, self.n)[0]].shape if n > 1]
+        shape = [n for n in self.stored.by_name[in_layers(template, self.at)[0]].shape if n > 1]
         if shape == [n for n in values.shape if n > 1]:
             return axes or ""
         n_heads = [self.settings["n_heads"], self.settings["n_kv_heads"]]
@@ -188,8 +191,8 @@ class Written:
             if o[0][0].shape[1] == 1:
                 break
             values = [w.permute(*order) for w, _ in o]
-            found = self.stored.one_name(values)
-            if found and self.stored.by_name[in_layers(found, self.n)[0]].dim() == 3:
+            found = self.stored.one_name(values, self.at[:len(values)])
+            if found and self.stored.by_name[in_layers(found, self.at)[0]].dim() == 3:
                 part = {"weight": self.keep(found), "axes": axes}
                 bias = self.vector(place + ".bias", [b for _, b in o])
                 return {**part, **({"bias": bias} if bias else {})}
@@ -215,10 +218,10 @@ class Written:
         for per, joined in (("all", whole), ("head", by_head)):
             weights = [joined(i, 0) for i in range(self.n)]
             for axes, values in ((None, weights), ("in out", [w.T for w in weights])):
-                found = self.stored.one_name(values)
+                found = self.stored.one_name(values, self.at[:len(values)])
                 if not found:
                     continue
-                shape = self.stored.by_name[in_layers(found, self.n)[0]].shape
+                shape = self.stored.by_name[in_layers(found, self.at)[0]].shape
                 if len(shape) != 2:
                     continue
                 part = {"weight": self.keep(found), "order": " ".join(kinds), "per": per}
@@ -372,6 +375,8 @@ class Written:
             self.parts["embed_norm"] = self.norm("embed_norm", [self.reading.embedding.norm])
         if self.reading.head is not None and self.reading.head.norm is not None:
             self.parts["head_norm"] = self.norm("head_norm", [self.reading.head.norm])
+        if self.reading.head is not None and self.reading.head.pooled_norm is not None:
+            self.parts["pooled_norm"] = self.norm("pooled_norm", [self.reading.head.pooled_norm])
         all_norms = getattr(self, "_kinds", [])
         if not all_norms:
             return
@@ -392,11 +397,21 @@ class Written:
     # The rest.
 
     def _mlp(self):
-        layers = [layer.mlp for layer in self.layers]
         self.settings["block"] = "parallel" if self.reading.is_parallel else "serial"
-        if layers[0] is None:
+        if self.layers[0].mlp is None:
             return
-        self.settings["activation"] = layers[0].activation
+        self.settings["activation"] = self.layers[0].mlp.activation
+        every = self.at
+        with_experts = [idx for idx in every if isinstance(self.layers[idx].mlp, Experts)]
+        self.at = [idx for idx in every if idx not in with_experts]
+        if self.at:
+            self._dense([self.layers[idx].mlp for idx in self.at])
+        self.at = with_experts
+        if self.at:
+            self.parts["experts"] = experts_parts(self, [self.layers[idx].mlp for idx in self.at])
+        self.at = every
+
+    def _dense(self, layers):
         if layers[0].gate is not None and not self._fused_gate(layers):
             self.parts["gate"] = self.linear("gate", "blocks.{layer}.gate", [m.gate for m in layers])
         if "gate_up" not in self.parts:
@@ -413,7 +428,7 @@ class Written:
 
                 weights = [joined(m, 0) for m in layers]
                 for axes, values in ((None, weights), ("in out", [w.T for w in weights])):
-                    found = self.stored.one_name(values)
+                    found = self.stored.one_name(values, self.at[:len(values)])
                     if found:
                         bias = self.vector("blocks.{layer}.gate_up.bias", [joined(m, 1) for m in layers])
                         self.parts["gate_up"] = {"weight": self.keep(found), "order": " ".join(order), "per": per,
@@ -555,6 +570,7 @@ class Written:
         lines.append("\n[set]\n")
         lines += [f"{key} = {_toml(value)}\n" for key, value in self.settings.items()]
         sections = {"tensors": self.parts, "tensors.cross": self.parts.get("cross"),
+                    "tensors.experts": self.parts.get("experts"),
                     "tensors.encoder": self.parts.get("encoder"), "tensors.encoder.set": self.parts.get("encoder", {}).get("set")}
         for name, parts in sections.items():
             lines += [f"\n[{name}]\n", *_lines(parts)] if parts else []
@@ -578,7 +594,7 @@ def _lines(parts):
     """The lines of a section; the sections inside it come after it."""
     lines = []
     for key, part in parts.items():
-        if key in ("cross", "encoder", "set"):
+        if key in ("cross", "encoder", "set", "experts"):
             continue
         if isinstance(part, dict):
             part = part["weight"] if list(part) == ["weight"] else part
