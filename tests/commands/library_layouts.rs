@@ -4,10 +4,11 @@ use serde_json::Value;
 use testing::checkpoint_copy::attnscope;
 
 /// A file, and what names and shapes leave open in it.
-pub const CASES: [(&str, &str, &[&str]); 25] = [
+pub const CASES: [(&str, &str, &[&str]); 26] = [
     ("litgpt_llama", "lit_model.pth", &[]),
     ("litgpt_neox", "lit_model.pth", &[]),
     ("litgpt_phi", "lit_model.pth", &[]),
+    ("litgpt_olmo", "lit_model.pth", &[]),
     (
         "torchtune",
         "meta_model_0.pt",

@@ -76,8 +76,9 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
             &["head_size"],
         )?;
         let share = facts.stated(&["rotary_percentage"]);
-        if let Some(share) = share.and_then(|(_, value)| value.as_f64()) {
-            facts.by_names("d_rotary", ((share * d_head as f64) as usize).max(2));
+        match share.and_then(|(_, value)| value.as_f64()) {
+            Some(share) => facts.by_names("d_rotary", ((share * d_head as f64) as usize).max(2)),
+            None => facts.needed("d_rotary", "d_rotary", &[]),
         }
     }
     let word = |facts: &Facts<'_>, key: &str| {
@@ -111,7 +112,8 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     } else {
         put("up", pair(facts, "mlp.fc"));
     }
-    let is_shared = flag(facts, "shared_attention_norm");
+    let lacks_second = !has(facts, "norm_2.weight") && has(facts, "norm_1.weight");
+    let is_shared = flag(facts, "shared_attention_norm") || lacks_second;
     for (key, part) in [
         ("attn_pre", "norm_1"),
         ("mlp_pre", if is_shared { "norm_1" } else { "norm_2" }),
@@ -120,8 +122,15 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         ("q_norm", "attn.norm_q"),
         ("k_norm", "attn.norm_k"),
     ] {
+        // OLMo's norms have neither gains nor biases.
+        let is_bare = key.ends_with("_pre")
+            && facts.stated(&[part]).is_none_or(|(_, value)| value == true)
+            && !has(facts, "norm_1.weight")
+            && !has(facts, "post_attention_norm.weight");
         if has(facts, &format!("{part}.weight")) {
             put(key, pair(facts, part));
+        } else if is_bare {
+            put(key, json!({}));
         }
     }
     let around = |facts: &Facts<'_>, base: &str| {
@@ -131,21 +140,31 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         }
         value
     };
-    if facts.has("transformer.ln_f.weight") {
-        put("final_norm", around(facts, "transformer.ln_f"));
-    }
+    let final_norm = match facts.has("transformer.ln_f.weight") {
+        true => around(facts, "transformer.ln_f"),
+        false => json!({}),
+    };
+    put("final_norm", final_norm);
     if facts.has("lm_head.weight") {
         put("unembed", around(facts, "lm_head"));
     }
     facts.by_names("tensors", tensors);
-    facts.by_names(
-        "block",
-        if flag(facts, "parallel_residual") {
-            "parallel"
-        } else {
-            "serial"
-        },
-    );
+    match facts.stated(&["parallel_residual"]) {
+        Some((_, value)) => {
+            let block = if value == true { "parallel" } else { "serial" };
+            facts.by_names("block", block);
+        }
+        None if lacks_second => facts.by_names("block", "parallel"),
+        None => facts.needed("block", "block", &[]),
+    }
+    let has_no_file = facts.stated(&["n_layer", "name"]).is_none();
+    if has_no_file {
+        facts.remarks.push(
+            "LitGPT without model_config.yaml: taken as usual are the activation, a scale of 1/√d_head, no window, no caps, no rescaled \
+             rotary frequencies and, for RMS norms, gains that are not added to 1; copy the file beside the weights if it is there"
+                .to_owned(),
+        );
+    }
     let is_gemma = word(facts, "name").is_some_and(|name| name.contains("Gemma"));
     let has_bias = has(facts, "norm_1.bias");
     let is_rms = word(facts, "norm_class_name").map_or(!has_bias, |name| name == "RMSNorm");

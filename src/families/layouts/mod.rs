@@ -366,6 +366,8 @@ fn example(field: &str) -> &'static str {
         "logit_scale" => "1",
         "start_token" => "2",
         "pooled" => "mean",
+        "block" => "serial",
+        "d_rotary" => "64",
         _ => "VALUE",
     }
 }

@@ -494,6 +494,12 @@ impl HomeMade<'_> {
 
     fn activation(&self, facts: &mut Facts<'_>, untold: &mut Untold) {
         let Some(up) = self.parts.up else { return };
+        if let Some(gate) = self.parts.gate.filter(|_| self.parts.gate_is_assumed) {
+            untold.name(
+                "gate",
+                &format!("{} ([tensors] says otherwise)", gate.first),
+            );
+        }
         if facts.overrides.has("activation") {
             return;
         }

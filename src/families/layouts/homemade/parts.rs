@@ -34,6 +34,8 @@ pub struct Parts<'a> {
     pub q_norm: Option<&'a Entry>,
     pub k_norm: Option<&'a Entry>,
     biases: Vec<&'a Entry>,
+    /// Whether the first of two alike maps was taken for the gate without a name that says so.
+    pub gate_is_assumed: bool,
     /// Whether matrices are stored as [in, out]; `None` if no shape tells.
     pub is_input_major: Option<bool>,
 }
@@ -229,17 +231,23 @@ impl<'a> Parts<'a> {
             }
             3 => {
                 let down = odd_one(&left).ok_or_else(|| ambiguous(&left))?;
-                self.down = Some(left.remove(down));
+                let down = left.remove(down);
+                self.down = Some(down);
                 let is_gate = |entry: &&Entry| is_named(Role::Gate, &entry.words);
                 match [is_gate(&left[0]), is_gate(&left[1])] {
                     [true, false] => {}
                     [false, true] => left.swap(0, 1),
                     // Of w1 and w3, w1 is the gate.
                     _ => {
-                        let numbers = [number(left[0]), number(left[1])];
-                        match numbers {
-                            [Some(1), Some(3)] => {}
-                            [Some(3), Some(1)] => left.swap(0, 1),
+                        match [left[0], left[1], down].map(number) {
+                            [Some(1), Some(3), _] => {}
+                            [Some(3), Some(1), _] => left.swap(0, 1),
+                            // Most code writes fc3(act(fc1 x) · fc2 x); names do not tell.
+                            [Some(1), Some(2), Some(3)] => self.gate_is_assumed = true,
+                            [Some(2), Some(1), Some(3)] => {
+                                left.swap(0, 1);
+                                self.gate_is_assumed = true;
+                            }
                             _ => return Err(ambiguous(&left)),
                         }
                     }
