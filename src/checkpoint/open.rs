@@ -475,11 +475,13 @@ fn open_weights(
         }
         _ => config,
     };
-    // This `config.json` may be a trainer's own, which describes the model in the trainer's terms.
+    // This `config.json` may be a trainer's own, or timm's, in terms of their own.
     let is_of_trainer = ["model_type", "architectures"]
         .iter()
         .all(|key| config.get(key).is_none())
-        && config.get("model").is_some_and(|model| model.is_object());
+        && ["model", "pretrained_cfg"]
+            .iter()
+            .any(|key| config.get(key).is_some_and(|value| value.is_object()));
     let config = if is_of_trainer {
         plain_values.insert(CONFIG.to_owned(), config.into_values().into());
         Config::absent(file)
@@ -488,10 +490,8 @@ fn open_weights(
     };
     let params = directory.join(PARAMS);
     if config.is_absent() && params.is_file() {
-        let path = params.clone();
-        let read = Config::read(&params)?;
-        let values: Map<_, _> = read.into_values();
-        log::debug!("{} stands in for {CONFIG}", path.display());
+        let values: Map<_, _> = Config::read(&params)?.into_values();
+        log::debug!("{} stands in for {CONFIG}", params.display());
         plain_values.insert(PARAMS.to_owned(), values.into());
     }
     let settings_of_trainer = directory.join(MODEL_CONFIG);

@@ -248,6 +248,7 @@ mod switch_transformers;
 mod t5;
 mod t5gemma;
 mod tapas;
+mod timm_vit;
 mod tipsv2_text_model;
 mod tipsv2_vision_model;
 mod torch_encoder;

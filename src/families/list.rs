@@ -238,6 +238,7 @@ pub static FAMILIES: &[Family] = &[
     super::t5::FAMILY,
     super::t5gemma::FAMILY,
     super::tapas::FAMILY,
+    super::timm_vit::FAMILY,
     super::tipsv2_text_model::FAMILY,
     super::tipsv2_vision_model::FAMILY,
     super::torch_encoder::FAMILY,

@@ -19,6 +19,7 @@ pub(super) const PICTURES: Pictures = Pictures {
     patch_norm: None,
     class: Some("embeddings.cls_token"),
     distillation: None,
+    is_class_placed: true,
     registers: None,
     positions: Some("embeddings.position_embeddings"),
     places: Count::Size,

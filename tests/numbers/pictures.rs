@@ -67,6 +67,7 @@ fn plain() -> PicturePreprocessing {
         n_channels: 3,
         resize: None,
         crop: None,
+        cuts_evenly: false,
         rescale: 1.0,
         mean: [0.0; 3],
         std: [1.0; 3],

@@ -10,6 +10,7 @@ mod llama;
 mod megatron;
 mod olmo_core;
 mod parts;
+mod timm;
 mod torch_encoder;
 mod torch_parts;
 mod torch_transformer;
@@ -47,12 +48,19 @@ static LAYOUTS: &[Layout] = &[
     megatron::LAYOUT,
     fairseq::LAYOUT,
     bert::LAYOUT,
+    timm::LAYOUT,
     torch_transformer::LAYOUT,
     torch_encoder::LAYOUT,
 ];
 
 /// Places beside the weights where trainers store values.
-const PLACES: [&str; 4] = ["model_args", "params.json", "model_config.yaml", "header"];
+const PLACES: [&str; 5] = [
+    "model_args",
+    "params.json",
+    "model_config.yaml",
+    "header",
+    "config.json",
+];
 
 /// Where trainers store their command-line arguments.
 const ARGUMENTS: &str = "args";

@@ -106,8 +106,13 @@ pub(super) fn preprocessing(
         Some(Value::Object(values)) => Some((NEWER.0, values)),
         _ => None,
     };
+    // A library's own configuration states the steps beside the model.
+    let inside = || match checkpoint.config.get("preprocessor") {
+        Some(Value::Object(values)) => Some(("config.json", values.clone())),
+        _ => None,
+    };
     let stored = checkpoint.sibling_config(FILE).map(|values| (FILE, values));
-    let Some((name, values)) = stored.or_else(of_newer) else {
+    let Some((name, values)) = stored.or_else(of_newer).or_else(inside) else {
         let preprocessing = PicturePreprocessing {
             resize: Some((model_size, class.filter)),
             mean: class.mean,
@@ -280,6 +285,7 @@ impl Stated {
         Ok(PicturePreprocessing {
             resize,
             crop,
+            cuts_evenly: self.flag("cuts_evenly", false)?,
             rescale,
             mean,
             std,

@@ -26,6 +26,8 @@ pub struct Pictures {
     /// Tensors of the learned tokens before the patches, in order.
     pub class: Option<&'static str>,
     pub distillation: Option<&'static str>,
+    /// Whether these two have positions, as patches do.
+    pub is_class_placed: bool,
     /// The tensor of registers, the key of their number, and its default.
     pub registers: Option<(&'static str, &'static str, usize)>,
     /// Whether registers have positions, as class tokens do.
@@ -208,6 +210,7 @@ pub(super) fn of_pictures(
             n_channels,
             resize: None,
             crop: None,
+            cuts_evenly: false,
             rescale: 1.0 / 255.0,
             mean: [0.0; 3],
             std: [1.0; 3],
@@ -224,8 +227,17 @@ pub(super) fn of_pictures(
         has_positions,
     };
     let mut learned_tokens = Vec::new();
-    learned_tokens.extend(pictures.class.map(|name| learned(name, 1, true)));
-    learned_tokens.extend(pictures.distillation.map(|name| learned(name, 1, true)));
+    learned_tokens.extend(
+        pictures
+            .class
+            .map(|name| learned(name, 1, pictures.is_class_placed)),
+    );
+    let is_placed = pictures.is_class_placed;
+    learned_tokens.extend(
+        pictures
+            .distillation
+            .map(|name| learned(name, 1, is_placed)),
+    );
     let registers = pictures.registers.filter(|_| n_registers > 0);
     let is_placed = pictures.are_registers_placed;
     learned_tokens.extend(registers.map(|(name, ..)| learned(name, n_registers, is_placed)));

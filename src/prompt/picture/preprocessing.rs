@@ -17,6 +17,9 @@ pub struct PicturePreprocessing {
     pub resize: Option<(Size, Filter)>,
     /// Rows and columns of the centre crop; a smaller picture is padded with black.
     pub crop: Option<[usize; 2]>,
+    /// Where an odd number of rows or columns is cut off, the number before the crop is even, as in torchvision; otherwise it is the
+    /// smaller half.
+    pub cuts_evenly: bool,
     /// Factor of the bytes.
     pub rescale: f64,
     /// Per channel: the mean to subtract, and the standard deviation to divide by.
@@ -127,6 +130,7 @@ impl PicturePreprocessing {
             n_channels: 3,
             resize: None,
             crop: None,
+            cuts_evenly: false,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],
@@ -189,7 +193,7 @@ impl PicturePreprocessing {
             image = resized(&image, height, width, filter);
         }
         match self.crop {
-            Some(crop) => middle(&image, crop),
+            Some(crop) => middle(&image, crop, self.cuts_evenly),
             None => image,
         }
     }
@@ -229,9 +233,10 @@ fn in_proportion(shortest: usize, height: usize, width: usize) -> [usize; 2] {
 }
 
 /// The centre of a picture, padded with black if the picture is smaller.
-fn middle(image: &Image, [height, width]: [usize; 2]) -> Image {
+fn middle(image: &Image, [height, width]: [usize; 2], cuts_evenly: bool) -> Image {
     let n = image.n_channels;
-    let (rows, columns) = (sources(image.height, height), sources(image.width, width));
+    let of = |whole, piece| sources(whole, piece, cuts_evenly);
+    let (rows, columns) = (of(image.height, height), of(image.width, width));
     let mut bytes = vec![0; height * width * n];
     for (row, from_row) in rows.enumerate() {
         let Some(from_row) = from_row else { continue };
@@ -252,8 +257,16 @@ fn middle(image: &Image, [height, width]: [usize; 2]) -> Image {
 
 /// The source index of each sample in a centre crop of a line; `None` for padding. A line that is too short by an odd number gets
 /// the larger half before it.
-fn sources(whole: usize, piece: usize) -> impl Iterator<Item = Option<usize>> + Clone {
-    let skipped = whole.saturating_sub(piece) / 2;
+fn sources(
+    whole: usize,
+    piece: usize,
+    cuts_evenly: bool,
+) -> impl Iterator<Item = Option<usize>> + Clone {
+    let off = whole.saturating_sub(piece);
+    let skipped = match off / 2 {
+        half if cuts_evenly && off % 2 == 1 => half.next_multiple_of(2),
+        half => half,
+    };
     let before = piece.saturating_sub(whole).div_ceil(2);
     (0..piece).map(move |at| {
         let from = at.checked_sub(before)? + skipped;
@@ -332,7 +345,11 @@ mod tests {
 
     #[test]
     fn the_centre_is_cropped_or_padded_with_black() {
-        let of = |whole, piece| sources(whole, piece).collect::<Vec<_>>();
+        let of = |whole, piece| sources(whole, piece, false).collect::<Vec<_>>();
+        let evenly = |whole, piece| sources(whole, piece, true).collect::<Vec<_>>();
+        assert_eq!(evenly(6, 3), [Some(2), Some(3), Some(4)]);
+        assert_eq!(evenly(8, 3), [Some(2), Some(3), Some(4)]);
+        assert_eq!(evenly(7, 3), [Some(2), Some(3), Some(4)]);
         assert_eq!(of(6, 3), [Some(1), Some(2), Some(3)]);
         assert_eq!(of(3, 3), [Some(0), Some(1), Some(2)]);
         assert_eq!(of(2, 5), [None, None, Some(0), Some(1), None]);

@@ -329,6 +329,7 @@ mod tests {
             n_channels: 3,
             resize: None,
             crop: Some([24, 32]),
+            cuts_evenly: false,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],

@@ -69,6 +69,7 @@ pub const PICTURES: Target = Target {
             n_channels: 3,
             resize: Some((Size::Shortest(20), Filter::Bicubic)),
             crop: Some([24, 16]),
+            cuts_evenly: false,
             rescale: 1.0 / 255.0,
             mean: [0.5; 3],
             std: [0.5; 3],
