@@ -2,6 +2,7 @@
 
 use ratatui::layout::{Constraint, Layout, Rect};
 
+use super::footer::n_lines;
 use super::state::app::App;
 
 /// The smallest terminal that shows all panes of a panel.
@@ -48,7 +49,8 @@ impl App {
             Constraint::Length(1),
             Constraint::Min(0),
             Constraint::Length(u16::from(has_strip)),
-            Constraint::Length(1),
+            // A message of several lines takes rows of the panel, and covers nothing.
+            Constraint::Length(n_lines(self.scene(), width)),
         ];
         let [header, tabs, body, strip, footer] =
             Layout::vertical(rows).areas(Rect::new(0, 0, width, height));

@@ -119,15 +119,27 @@ pub fn short_name(name: &str, width: usize) -> String {
         if parts.join(".").width() <= width {
             break;
         }
-        let first = parts[idx].chars().next();
         if n > 1 && !parts[idx].starts_with(|c: char| c.is_ascii_digit()) {
             // Which of several the last part is, its end says: `bias_ih_l0`.
             let ending = parts[idx].find('_').filter(|_| idx + 1 == n);
             last = ending.map_or("", |at| &parts[idx][at..]);
-            parts[idx] = &parts[idx][..first.map_or(0, char::len_utf8)];
+            parts[idx] = first_letter(parts[idx]);
         }
     }
-    let short = parts.join(".") + last;
+    let mut short = parts.join(".") + last;
+    // Then the words of the part before the last, but for the one that says what it is: `post_attention_layernorm`.
+    let words: Vec<&str> = parts[n.saturating_sub(2)].split('_').collect();
+    for n_short in 1..words.len() {
+        if n < 2 || short.width() <= width {
+            break;
+        }
+        let initials = words[..n_short].iter().map(|word| first_letter(word));
+        let words: Vec<&str> = initials.chain(words[n_short..].iter().copied()).collect();
+        let part = words.join("_");
+        let before = parts[..n - 2].iter().map(|part| (*part).to_owned());
+        let all: Vec<String> = before.chain([part, parts[n - 1].to_owned()]).collect();
+        short = all.join(".") + last;
+    }
     if short.width() <= width {
         return short;
     }
@@ -136,6 +148,11 @@ pub fn short_name(name: &str, width: usize) -> String {
     let head: String = short.chars().take(n_first).collect();
     let rest = width.saturating_sub(head.width());
     format!("{head}{}", cut_left(&short[head.len()..], rest))
+}
+
+fn first_letter(word: &str) -> &str {
+    let first = word.chars().next();
+    &word[..first.map_or(0, char::len_utf8)]
 }
 
 /// Keeps the end of a text in at most `width` columns, starting with an ellipsis if something is missing.
@@ -287,6 +304,8 @@ mod tests {
         assert_eq!(short_name(name, 20), "b.e.l.11.a.s.query.w");
         let name = "bert.embeddings.word_embeddings.weight";
         assert_eq!(short_name(name, 26), "b.e.word_embeddings.weight");
+        let name = "model.layers.0.post_attention_layernorm.weight";
+        assert_eq!(short_name(name, 24), "m.l.0.p_a_layernorm.w");
         assert_eq!(short_name("decoder.bias_ih_l0", 16), "decoder.b_ih_l0");
         assert_eq!(short_name("a_name_without_any_dot", 10), "a_n…ny_dot");
     }

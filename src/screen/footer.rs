@@ -19,6 +19,16 @@ const MOST: usize = 4;
 
 /// Builds the line, or the lines of a message that is too long for one.
 pub fn footer(app: Scene<'_>, width: u16) -> Vec<Line<'static>> {
+    message(app, width).unwrap_or_else(|| vec![hint_line(app, width)])
+}
+
+/// Number of lines that the footer takes.
+pub fn n_lines(app: Scene<'_>, width: u16) -> u16 {
+    message(app, width).map_or(1, |lines| lines.len().max(1) as u16)
+}
+
+/// The lines of a notice, or of what was written; `None` if there is neither.
+fn message(app: Scene<'_>, width: u16) -> Option<Vec<Line<'static>>> {
     let message = match (&app.notice, &app.written, &app.overlay) {
         (_, _, Some(Overlay::Filter { .. })) => None,
         (Some(notice), ..) => Some((notice, app.theme.notable())),
@@ -26,9 +36,7 @@ pub fn footer(app: Scene<'_>, width: u16) -> Vec<Line<'static>> {
         (None, None, _) => None,
     };
     let room = (width as usize).saturating_sub(1);
-    let Some((text, style)) = message else {
-        return vec![hint_line(app, width)];
-    };
+    let (text, style) = message?;
     let mut lines = wrapped(text, room.saturating_sub(1).max(1));
     if lines.len() > MOST {
         lines.truncate(MOST);
@@ -38,7 +46,7 @@ pub fn footer(app: Scene<'_>, width: u16) -> Vec<Line<'static>> {
     }
     let lines = lines.into_iter();
     let lines = lines.map(|line| Line::styled(format!(" {}", cut(&line, room)), style));
-    lines.collect()
+    Some(lines.collect())
 }
 
 /// The filter that is typed, what lies under the pointer, a tip, or the keys that matter here.
@@ -47,6 +55,10 @@ fn hint_line(app: Scene<'_>, width: u16) -> Line<'static> {
     let room = (width as usize).saturating_sub(1);
     if let Some(typed) = typed_filter(app) {
         return Line::styled(format!(" {}", cut(&typed, room)), theme.accent());
+    }
+    // What lies over the panel names its own keys, and takes those of the panel.
+    if app.overlay.is_some() {
+        return Line::default();
     }
     if let Some(told) = under_pointer(app) {
         return Line::raw(format!(" {}", cut(&told, room)));

@@ -2,7 +2,7 @@
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Severity;
-use attnscope_run::{Progress, Subject};
+use attnscope_run::{Progress, Step, Subject};
 use attnscope_spec::Place;
 use attnscope_worker::Against;
 use ratatui::layout::{Position, Rect};
@@ -19,6 +19,13 @@ use super::state::runs::{Second, SecondRunKind, Shows};
 use super::state::scene::Scene;
 use super::state::shown_name::name_of;
 
+/// Below this width, less important words give their room to names.
+pub(super) const NARROW: u16 = 100;
+/// Below this width, the name of the program gives its room to two runs.
+const WIDE: u16 = 140;
+/// Columns of the line besides the badge and the words of a gauge: the least of a name, and what stands between.
+const BESIDE_GAUGE: usize = 26;
+
 /// Builds line 1: what is open, what runs, and the worst finding.
 pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     if (app.panel == Panel::History || app.subject().is_none())
@@ -28,7 +35,12 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     }
     let theme = &app.theme;
     // On a narrow terminal, leave the room to the name of what is open.
-    let program = if width < 100 { " " } else { " attnscope  " };
+    let is_crowded = app.runs.b.is_some() && width < WIDE;
+    let program = if width < NARROW || is_crowded {
+        " "
+    } else {
+        " attnscope  "
+    };
     let mut left = vec![Span::styled(program, theme.title())];
     let mut shown_facts = None;
     match app.subject() {
@@ -59,36 +71,32 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     }
     let mut right = Vec::new();
     if let Some(Preparing::Target { n_written, n_most }) = app.preparing {
-        let what = format!("writing the target · {n_written} of at most {n_most}");
-        right.extend(gauge(app, n_written as f32 / n_most as f32, &what));
+        let share = n_written as f32 / n_most as f32;
+        let count = format!("{n_written} of at most {n_most}");
+        right.extend(gauge(app, width, share, ("writing the target", &count)));
     } else if let Some(Preparing::Code { n_done, n }) = app.preparing {
-        let what = match n {
-            0 => "running the code".to_owned(),
-            n => format!("running the code · {n_done} of {n} layers"),
+        let count = match n {
+            0 => String::new(),
+            n => format!("{n_done} of {n} layers"),
         };
-        right.extend(gauge(app, n_done as f32 / n.max(1) as f32, &what));
+        let share = n_done as f32 / n.max(1) as f32;
+        right.extend(gauge(app, width, share, ("running the code", &count)));
     } else if let Some(run) = app.run() {
         match &run.probing {
-            Some(step) => {
-                let what = format!("{} · {} of {}", step.what, step.n_done, step.n);
-                right.extend(gauge(app, step.n_done as f32 / step.n.max(1) as f32, &what));
-            }
-            None => right.extend(state_of(app, run)),
+            Some(step) => right.extend(of_step(app, width, step)),
+            None => right.extend(state_of(app, width, run)),
         }
         let is_idle = !run.is_running() && run.probing.is_none();
         if let Some((n_done, n)) = app.prompts_view.progress().filter(|_| is_idle) {
-            let what = format!("prompts · {n_done} of {n}");
-            right = gauge(app, n_done as f32 / n.max(1) as f32, &what);
+            let count = format!("{n_done} of {n}");
+            let share = n_done as f32 / n.max(1) as f32;
+            right = gauge(app, width, share, ("prompts", &count));
         }
         if let Some(step) = app.compares_now().filter(|_| run.probing.is_none()) {
-            let (share, what) = match step {
-                Some(step) => (
-                    step.n_done as f32 / step.n.max(1) as f32,
-                    format!("{} · {} of {}", step.what, step.n_done, step.n),
-                ),
-                None => (0.0, "comparing".to_owned()),
+            right = match step {
+                Some(step) => of_step(app, width, step),
+                None => gauge(app, width, 0.0, ("comparing", "")),
             };
-            right = gauge(app, share, &what);
         }
         right.push(Span::raw("  "));
         right.push(badge(app, run));
@@ -168,6 +176,9 @@ fn made_otherwise(app: Scene<'_>) -> Option<Span<'static>> {
 /// Columns of what sets A apart.
 const MOST_APART: usize = 30;
 
+/// Room of the banner below which it says which side is shown, and no more.
+const SHORT_NOTE: u16 = 70;
+
 /// How B was made, and which side is shown.
 fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     let style = app
@@ -179,7 +190,10 @@ fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
         Shows::Difference if !app.panel.has_differences() => Shows::B,
         side => side,
     };
-    let [what, note] = second.way.banner(side);
+    let [what, mut note] = second.way.banner(side);
+    if room < usize::from(SHORT_NOTE) {
+        note = note.split(',').next().unwrap_or(note);
+    }
     // The shown side must stay readable: cut a long name on the left, because its end says more than its beginning.
     let room = room.saturating_sub(what.len() + note.len() + 6);
     let words = match second.way {
@@ -230,18 +244,39 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
     }
 }
 
-/// Progress bar with what is being done and the key that stops it.
-fn gauge(app: Scene<'_>, share: f32, what: &str) -> Vec<Span<'static>> {
+/// Progress bar with what is being done, how much of it, and the key that stops it. On a narrow screen, the first of them is cut.
+fn gauge(
+    app: Scene<'_>,
+    width: u16,
+    share: f32,
+    (what, count): (&str, &str),
+) -> Vec<Span<'static>> {
     let (theme, stops) = (&app.theme, app.keys.key(Action::StopRun));
-    let bar = bar(share, 10);
+    let n_bar = if width < NARROW { 5 } else { 10 };
+    let bar = bar(share, n_bar);
+    let count = match count {
+        "" => String::new(),
+        count => format!(" · {count}"),
+    };
+    let stops = format!("{stops} stops");
+    let badge = app.run().map_or(0, |run| badge(app, run).width());
+    let used = n_bar + count.chars().count() + stops.chars().count() + badge + BESIDE_GAUGE;
+    let what = cut(what, (width as usize).saturating_sub(used).max(8));
     vec![
-        Span::styled(format!("▕{bar:<10}▏"), theme.accent()),
-        Span::raw(format!(" {what} · ")),
-        Span::styled(format!("{stops} stops"), theme.dim()),
+        Span::styled(format!("▕{bar:<n_bar$}▏"), theme.accent()),
+        Span::raw(format!(" {what}{count} · ")),
+        Span::styled(stops, theme.dim()),
     ]
 }
 
-fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
+/// Progress of a step of the worker.
+fn of_step(app: Scene<'_>, width: u16, step: &Step) -> Vec<Span<'static>> {
+    let count = format!("{} of {}", step.n_done, step.n);
+    let share = step.n_done as f32 / step.n.max(1) as f32;
+    gauge(app, width, share, (&step.what, &count))
+}
+
+fn state_of(app: Scene<'_>, width: u16, run: &Run) -> Vec<Span<'static>> {
     let theme = &app.theme;
     match &run.state {
         // The run shown is no longer what the file contains: more important than the time it took.
@@ -254,8 +289,8 @@ fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
         RunState::Running(progress) => {
             let subject = app.subject();
             let n_layers = subject.map_or(1, |subject| subject.n_layers_to_run().max(1));
-            let (done, what) = match progress {
-                Progress::Embedding => (0, "embedding".to_owned()),
+            let (done, what, count) = match progress {
+                Progress::Embedding => (0, "embedding".to_owned(), String::new()),
                 Progress::Layer {
                     stack,
                     layer_idx,
@@ -266,15 +301,19 @@ fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
                         .map_or(String::new(), |label| format!("{label} "));
                     (
                         *n_done,
-                        format!("{stack}layer {layer_idx} · {n_done} of {n_layers}"),
+                        format!("{stack}layer {layer_idx}"),
+                        format!("{n_done} of {n_layers}"),
                     )
                 }
-                Progress::Predictions => (n_layers, "predictions".to_owned()),
+                Progress::Predictions => (n_layers, "predictions".to_owned(), String::new()),
             };
             let by_layers = done as f32 / (n_layers + 1) as f32;
-            gauge(app, run.share.unwrap_or(by_layers), &what)
+            let share = run.share.unwrap_or(by_layers);
+            gauge(app, width, share, (&what, &count))
         }
         RunState::Done { .. } if !app.shows_times => Vec::new(),
+        // The names of two runs need the room.
+        RunState::Done { .. } if app.runs.b.is_some() && width < NARROW => Vec::new(),
         RunState::Done { took, .. } => vec![Span::styled(
             format!("done in {}", duration(*took)),
             theme.dim(),

@@ -8,10 +8,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Clear, Paragraph};
+use ratatui::widgets::Paragraph;
 
 use super::areas::{LEAST, has_room};
-use super::figure::cut;
+use super::figure::fitting;
 use super::footer::footer;
 use super::header::{header, spread};
 use super::panels;
@@ -76,21 +76,11 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         // It stands in the last line.
         Some(Overlay::Filter { .. }) | None => {}
     }
-    draw_footer(frame, areas.footer, app);
+    frame.render_widget(
+        Paragraph::new(footer(app, areas.footer.width)),
+        areas.footer,
+    );
     leave_hidden_out(frame.buffer_mut());
-}
-
-/// Draws the last line; a message of several lines covers what is above it.
-fn draw_footer(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let lines = footer(app, area.width);
-    let height = (lines.len() as u16).min(area.bottom()).max(1);
-    let area = Rect {
-        y: area.bottom().saturating_sub(height),
-        height,
-        ..area
-    };
-    frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines), area);
 }
 
 /// Draws the border of the pane with the focus in the colour of what is selected.
@@ -162,46 +152,42 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
         .into_iter()
         .map(|(panel, text)| Span::styled(text, style(panel)))
         .collect();
-    // Tabs are buttons, so the text is cut instead of them.
+    // Tabs are buttons, so the text gives way to them.
     let used: usize = left.iter().map(Span::width).sum();
-    let room = (width as usize).saturating_sub(used + 2);
+    let room = (width as usize).saturating_sub(used + 4);
     let right = match app.run() {
         None => Vec::new(),
         Some(run) => {
             let picture = run.prompt.picture.as_deref();
             let origin = match run.origin {
-                PromptOrigin::BuiltIn if picture.is_some() => " · built-in picture",
-                PromptOrigin::BuiltIn => " · built-in text",
+                PromptOrigin::BuiltIn if picture.is_some() => "built-in picture",
+                PromptOrigin::BuiltIn => "built-in text",
                 PromptOrigin::Asked => "",
             };
             let ids = match picture {
                 Some(picture) => {
                     let [rows, columns] = picture.grid();
-                    format!(" · {columns} × {rows} patches")
+                    format!("{columns} × {rows} patches")
                 }
                 None if app.has_tokenizer => String::new(),
-                None => " · ids, no tokenizer".to_owned(),
+                None => "ids, no tokenizer".to_owned(),
             };
             let dropped = match run.prompt.given().n_cut {
                 0 => String::new(),
-                n => format!(" · {n} cut"),
+                n => format!("{n} cut"),
             };
             let limits = run.subject.model().map(|model| model.spec.limits());
             let is_beyond = limits.is_some_and(|limits| limits.beyond(&run.prompt).is_some());
-            let beyond = if is_beyond {
-                " · beyond the context"
-            } else {
-                ""
-            };
+            let beyond = if is_beyond { "beyond the context" } else { "" };
             let lost = run.prompt.lost_words();
-            let lost = lost.map_or(String::new(), |said| format!(" · {said}"));
-            let text = format!("{}{beyond}{dropped}{origin}{ids}{lost}", n_tokens(run));
-            // Too narrow for even the number of tokens.
-            if room < 6 {
-                Vec::new()
-            } else {
-                vec![Span::styled(format!("{} ", cut(&text, room)), theme.dim())]
-            }
+            let lost = lost.unwrap_or_default();
+            // What does not fit whole is left out.
+            let n_tokens = n_tokens(run);
+            let parts = [&n_tokens, beyond, &dropped, origin, &ids, &lost];
+            vec![Span::styled(
+                format!("{} ", fitting(&parts, room)),
+                theme.dim(),
+            )]
         }
     };
     spread(left, right, width)

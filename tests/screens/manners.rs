@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use attnscope_checks::stats::Stat;
 use attnscope_prompt::Request;
 use attnscope_screen::{Depth, Panel, Setup, Theme};
 use attnscope_system::config::Config;
@@ -151,7 +152,7 @@ fn remapped_keys_are_what_footer_help_palette_and_tabs_show() {
     )));
     assert!(screen.app.overlay.is_some());
     screen.key(KeyCode::Esc);
-    screen.typed(":suppose another");
+    screen.typed(":what if: change the scale");
     assert!(screen.text().contains("Ctrl-W"), "{}", screen.text());
 }
 
@@ -353,4 +354,45 @@ fn a_map_of_512_tokens_fills_half_of_a_large_panel() {
     );
     let text = screen.text();
     assert!(text.contains("1 cell = max of "), "{text}");
+}
+
+#[test]
+fn a_message_of_two_lines_covers_no_frame() {
+    let mut screen = demo((80, 24), Depth::None);
+    for panel in [Panel::Overview, Panel::Model, Panel::Checks] {
+        screen.go(panel);
+        screen.typed("H");
+        let text = screen.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[22].contains("no training is open"), "{text}");
+        assert!(lines[21].starts_with('└'), "{text}");
+    }
+}
+
+#[test]
+fn only_keys_that_do_something_are_hinted() {
+    let mut screen = demo((120, 40), Depth::None);
+    screen.go(Panel::Compare);
+    assert!(!screen.text().contains("s map"), "{}", screen.text());
+    screen.typed("s");
+    let text = screen.text();
+    assert!(text.contains("no second run yet: press w or E"), "{text}");
+    screen.typed("w");
+    screen.typed("scale=none");
+    screen.key(KeyCode::Enter);
+    assert!(screen.text().contains("s map"), "{}", screen.text());
+}
+
+#[test]
+fn a_click_on_a_statistic_chooses_it() {
+    let mut screen = demo((80, 24), Depth::None);
+    screen.go(Panel::Scores);
+    let (column, row) = find(&mut screen, "first key");
+    screen.click(column, row);
+    assert_eq!(screen.app.statistic_idx, Stat::FirstKeyMass.idx());
+    // The list scrolls with the choice: what is clicked is what is shown there.
+    screen.typed("nnnnnnnnnnnn");
+    let (column, row) = find(&mut screen, "score mean");
+    screen.click(column, row);
+    assert_eq!(screen.app.statistic_idx, Stat::ScoreMean.idx());
 }

@@ -78,7 +78,11 @@ impl Axis {
         }
         let low = self.ends.0.unwrap_or(low);
         let high = self.ends.1.unwrap_or(high);
-        if low < high {
+        // What differs by rounding alone is equal: its digits would fill the axis.
+        let is_rounding = self.scale == Scale::Linear
+            && !self.is_whole
+            && high - low <= 4e-6 * low.abs().max(high.abs());
+        if low < high && !is_rounding {
             let beyond = |end: f64, share: f64| match self.scale {
                 Scale::Linear => end + share * (high - low),
                 Scale::Logarithmic => end * (high / low).powf(share),
@@ -258,6 +262,9 @@ mod tests {
         assert_eq!(axis.range_of(values.into_iter(), 0.0), Some((2.0, 8.0)));
         assert_eq!(axis.share(4.0, (2.0, 8.0)), 0.5);
         assert_eq!(axis.range_of([f64::NAN].into_iter(), 0.0), None);
+        let equal = [0.024_390_24, 0.024_390_27].into_iter();
+        let (low, high) = Axis::linear("x").range_of(equal, 0.0).unwrap_or_default();
+        assert!(0.01 < low && low < 0.02 && high > 0.03, "{low} {high}");
         let alike = Axis::linear("x").range_of([3.0, 3.0].into_iter(), 0.1);
         assert_eq!(alike, Some((1.5, 4.5)));
         let from_0 = Axis::linear("x").from(0.0);

@@ -1,5 +1,8 @@
 //! The legend of an atlas: the colours of its strips and of its maps.
 
+use std::collections::BTreeSet;
+
+use attnscope_checks::stats::HeadType;
 use attnscope_compute::attention::Pooled;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -76,10 +79,13 @@ pub fn draw_legend(
         per_pixel(&head.summary.pooled, layout.cell)
     });
     let about = [about, per_pixel.as_str(), "blank = masked"];
-    let lines = [(strips, vec![meaning.as_str()]), (maps, about.to_vec())];
+    let types = types(app, layout);
+    let mut meanings = vec![meaning.as_str()];
+    meanings.extend(types.iter().map(String::as_str));
+    let lines = [(strips, meanings), (maps, about.to_vec())];
     let first = lines.len() - usize::from(n_lines).min(lines.len());
     for (nth, (mut line, parts)) in lines.into_iter().skip(first).enumerate() {
-        let room = width.saturating_sub(line.width() + 3);
+        let room = width.saturating_sub(line.width() + 4);
         let text = match fitting(&parts, room) {
             none if none.is_empty() => cut(parts[0], room),
             text => text,
@@ -92,6 +98,16 @@ pub fn draw_legend(
         };
         frame.render_widget(Line::from(line.spans), area);
     }
+}
+
+/// The letters of the types of heads that are on screen, with their names.
+fn types(app: Scene<'_>, layout: &Layout) -> Vec<String> {
+    let layers = layout.layers.clone();
+    let layers = layers.filter_map(|idx| app.layer_of(layout.stack, idx));
+    let shown = layers.flat_map(|layer| layer.heads.get(layout.heads.clone()).unwrap_or_default());
+    let kinds: BTreeSet<HeadType> = shown.filter_map(|head| head.kind).collect();
+    let name = |kind: HeadType| format!("{} {}", kind.letter(), kind.title());
+    kinds.into_iter().map(name).collect()
 }
 
 /// How many queries and keys a pixel covers; nothing if it is one of each.

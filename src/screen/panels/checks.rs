@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use attnscope_checkpoint::counted::counted;
 use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Verdict, page};
 use attnscope_report::one_line;
 use attnscope_run::{Judgement, Pyramid, Subject};
@@ -18,6 +19,7 @@ use crate::figure::{bar, cut, figure, fit, wrapped};
 use crate::state::app::App;
 use crate::state::filter::{List, Row};
 use crate::state::find::{Item, Target};
+use crate::state::keys::Action;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
 use crate::widgets::heatmap::Scale;
@@ -411,13 +413,13 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if let Some(check) = check {
         parts.push(("it matters", why_it_matters(check)));
     }
-    let title = match &entry {
+    let mut title = match &entry {
         Entry::Finding(finding) | Entry::Side(finding, _) => {
             format!(" {} · {} ", finding.check, finding.severity.label())
         }
         Entry::Check(check, _) => format!(" {} ", check.id),
     };
-    let inside = framed(frame, area, app, title);
+    let inside = ratatui::widgets::Block::bordered().inner(area);
     let width = (inside.width as usize).saturating_sub(LABEL + 1);
     let mut lines = Vec::new();
     for (label, text) in parts {
@@ -429,6 +431,12 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             ]));
         }
     }
+    let n_left = lines.len().saturating_sub(inside.height as usize);
+    if n_left > 0 {
+        let lines = counted(n_left, "more line");
+        title += &format!("· {lines}: {} ", app.keys.key(Action::OpenPage));
+    }
+    framed(frame, area, app, title);
     frame.render_widget(Paragraph::new(lines), inside);
 }
 

@@ -2,8 +2,8 @@
 //! maps, figures, loss and predictions; and the differences in execution order.
 
 use attnscope_checks::stats::{HeadReport, Stat};
-use attnscope_run::{Ability, HeadMap, Pyramid, TopToken};
-use attnscope_spec::Place;
+use attnscope_run::{Ability, HeadMap, Pyramid, Subject, TopToken};
+use attnscope_spec::{Place, Stack};
 use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -13,8 +13,10 @@ use ratatui::widgets::{Paragraph, Wrap};
 use super::statistic_figure::{UNDEFINED, change_of};
 use super::tokens_change::both_predictions;
 use super::{compare_differs, head_grid, hidden_cells, marked, overview};
-use crate::figure::{cut, figure, fit};
+use crate::figure::{cut, figure, fit, wrapped};
 use crate::state::app::App;
+use crate::state::keys::{Action, Need};
+use crate::state::panel::Panel;
 use crate::state::run::Run;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
@@ -25,6 +27,9 @@ use crate::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Number of predictions shown of each side.
 const N_PREDICTED: usize = 3;
+
+/// Rows of a grid that shows at least one layer: its border, the numbers of heads, the layer.
+const LEAST_GRID: u16 = 4;
 
 /// Layout of the panel.
 struct Parts {
@@ -66,8 +71,14 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         let [grids, figures] = columns(below, [44, 56]);
         (grids, above, figures, None)
     };
+    // If not all grids fit, the selected one has all the room.
+    let has_room = n_grids <= 1 || usize::from(grids.height) / n_grids >= usize::from(LEAST_GRID);
+    let share = |stack: &Stack| {
+        let is_shown = has_room || *stack == app.selection.stack;
+        Constraint::Fill(u16::from(is_shown))
+    };
     let mut parts = Parts {
-        grids: Layout::vertical(vec![Constraint::Fill(1); n_grids])
+        grids: Layout::vertical(app.grids().iter().map(share))
             .split(grids)
             .to_vec(),
         predictions,
@@ -135,29 +146,29 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if app.subject().is_none() {
         return waiting(frame, inside, app);
     }
+    let key = |action: Action| app.keys.key(action);
     let lacks = app
         .subject()
         .and_then(|subject| subject.why_not(Ability::WhatIf));
     let note = match lacks {
         Some(reason) => format!("No what-ifs here: {reason}."),
-        None => "Press w for a what-if: another scale, softmax axis, mask, temperature or cap, QK-norm, or a dropped head; in one \
-                 head, one layer or everywhere. Only the layers from the change on run again."
-            .to_owned(),
+        None => format!(
+            "Press {} for a what-if: another scale, softmax axis, mask, temperature or cap, QK-norm, or a dropped head; in one \
+             head, one layer or everywhere. Only the layers from the change on run again.",
+            key(Action::WhatIf)
+        ),
     };
-    let lacks_text = app
-        .subject()
-        .and_then(|subject| subject.why_not(Ability::AnotherText));
-    let another = match lacks_text {
+    let another = match app.state().lacks(Need::AnotherPrompt) {
         Some(reason) => format!("No other text either: {reason}."),
-        None => "Press E to keep this text as A and run another one as B.".to_owned(),
+        None => format!(
+            "Press {} to keep this text as A and run another one as B.",
+            key(Action::EditSecond)
+        ),
     };
-    let what = if app
-        .subject()
-        .is_some_and(|subject| subject.model().is_none())
-    {
-        "recording"
-    } else {
-        "checkpoint"
+    let what = match app.subject() {
+        Some(Subject::Alignment(_)) => "alignment",
+        Some(subject) if subject.model().is_none() => "recording",
+        _ => "checkpoint",
     };
     let lines = [
         format!("There is no second run: this is the {what} as it is."),
@@ -168,8 +179,11 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         String::new(),
         "Start with --against to compare with another checkpoint or a trace.".to_owned(),
         String::new(),
-        "Every panel then shows A, B or the difference: v changes between them, and W goes back to A."
-            .to_owned(),
+        format!(
+            "Every panel then shows A, B or the difference: {} changes between them, and {} goes back to A.",
+            key(Action::NextSide),
+            key(Action::ClearSecond)
+        ),
     ];
     let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
     let text = Paragraph::new(lines).wrap(Wrap { trim: false });
@@ -298,9 +312,10 @@ fn draw_map(
 /// Draws the figures of the selected head in both runs.
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
-    let inside = framed(frame, area, app, selection_title(app, " · figures"));
+    let inside = ratatui::widgets::Block::bordered().inner(area);
     let layers = app.both_layers(app.selection.stack, app.selection.layer_idx);
     let (Some([before, after]), Some(layers)) = (both_heads(app), layers) else {
+        framed(frame, area, app, selection_title(app, " · figures"));
         return;
     };
     let n_columns = if inside.width >= 90 { 2 } else { 1 };
@@ -339,6 +354,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let rows = figures.chunks(n_columns);
     let mut lines: Vec<Line<'static>> = std::iter::once(title)
         .chain(rows.map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>())))
+        .take(usize::from(inside.height).max(2))
         .collect();
     // Say once why values are missing, in place of the last lines if necessary.
     let why = |stat: &Stat| {
@@ -346,11 +362,27 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         let mut layers = layers.iter();
         layers.find_map(|layer| layer.why_undefined(stat.idx(), head_idx))
     };
-    if let Some(why) = figures.iter().find_map(why) {
-        lines.truncate((inside.height as usize).saturating_sub(1));
-        let text = cut(&format!(" {UNDEFINED} {why}"), inside.width as usize);
-        lines.push(Line::styled(text, theme.dim()));
+    let why = figures.iter().find_map(why);
+    let room = (inside.width as usize).saturating_sub(2).max(1);
+    let why = why.map_or_else(Vec::new, |why| wrapped(&format!("{UNDEFINED} {why}"), room));
+    lines.truncate((inside.height as usize).saturating_sub(why.len()).max(2));
+    let (n_shown, n) = (
+        ((lines.len() - 1) * n_columns).min(figures.len()),
+        figures.len(),
+    );
+    let title = if n_shown < n {
+        let (key, scores) = (app.key_name_of(Panel::Scores), Panel::Scores.title());
+        format!(" · {n_shown} of {n} figures · all: {key} {scores}")
+    } else {
+        " · figures".to_owned()
+    };
+    let mut title = selection_title(app, &title);
+    if title.chars().count() + 2 > usize::from(area.width) {
+        title = selection_title(app, &format!(" · {n_shown} of {n}"));
     }
+    framed(frame, area, app, title);
+    let why = why.into_iter();
+    lines.extend(why.map(|line| Line::styled(format!(" {line}"), theme.dim())));
     frame.render_widget(Paragraph::new(lines), inside);
 }
 

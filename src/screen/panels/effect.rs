@@ -15,6 +15,7 @@ use crate::figure::{bar, cut, figure, figure_within, fit, share, wrapped};
 use crate::state::app::App;
 use crate::state::filter::List;
 use crate::state::keys::Action;
+use crate::state::needs::NO_EFFECT;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
@@ -87,18 +88,16 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .is_none_or(|subject| subject.model().is_some());
     if !is_model {
         let inside = framed(frame, area, app, " effect ");
-        let text = " there is no model to ask: effects need a checkpoint that can be run";
-        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
-        return;
+        return draw_reason(frame, inside, app, NO_EFFECT);
     }
     let parts = parts(app, area);
     let Some(shown) = app.effects() else {
         let measure = app.effect_measure();
         let inside = framed(frame, area, app, format!(" effect by {} ", measure.title()));
         if app.awaits_effects() {
-            let text = format!(" measuring: {} … c stops", measure.about());
-            let text = cut(&text, inside.width as usize);
-            frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+            let stops = app.keys.key(Action::StopRun);
+            let text = format!("measuring: {} … {stops} stops", measure.about());
+            draw_reason(frame, inside, app, &text);
         } else {
             waiting(frame, inside, app);
         }

@@ -21,7 +21,7 @@ use crate::state::app::App;
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
-use crate::widgets::legend::legend;
+use crate::widgets::legend::{legend, legend_on_frame};
 
 /// Columns of a layer's label, and of its bar if one fits.
 const LABEL: usize = 5;
@@ -120,6 +120,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
     let of = (app.n_layers_of(grid.grid), app.n_heads_of(grid.grid));
     let shown = (grid.layers.clone(), grid.heads.clone());
     let title = title(app, grid.grid, grid.inside.width, shown, of);
+    let title_width = title.chars().count();
     framed(frame, area, app, title);
     let Some(run) = app.run() else {
         return waiting(frame, grid.inside, app);
@@ -146,7 +147,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
         let text = cut(&format!(" {found}"), grid.inside.width as usize);
         frame.render_widget(Line::styled(text, theme.bad()), from_bottom(&grid, 3));
     }
-    if !grid.is_compact {
+    if grid.is_compact {
+        let undefined = undefined_in(app, grid.grid, (grid.layers.clone(), grid.heads.clone()));
+        if undefined.is_none_or(|(_, is_all)| !is_all) {
+            let [low, high] = [range.0, range.1].map(|end| figure(end, 0));
+            let (buf, theme) = (frame.buffer_mut(), grid_theme(app));
+            legend_on_frame(buf, area, &theme, title_width, (&low, &high));
+        }
+    } else {
         draw_legend(frame, app, &grid, range);
     }
 }

@@ -17,8 +17,8 @@ use crate::state::app::App;
 use crate::state::history_view::{HistoryView, Reading};
 use crate::state::keys::Action;
 use crate::state::scene::Scene;
-use crate::widgets::frame::framed;
-use crate::widgets::legend::legend;
+use crate::widgets::frame::{draw_reason, framed};
+use crate::widgets::legend::legend_on_frame;
 
 /// Layout of the panel inside its frames.
 struct Parts {
@@ -93,9 +93,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let Some(view) = app.state().training.as_ref() else {
         let inside = framed(frame, area, app, " history ");
-        let said = " no training is open: run attnscope on a directory of checkpoints, or on a monitor log";
-        frame.render_widget(Paragraph::new(said).style(app.theme.dim()), inside);
-        return;
+        let said =
+            "no training is open: run attnscope on a directory of checkpoints, or on a monitor log";
+        return draw_reason(frame, inside, app, said);
     };
     if view.history.grid().n_cells() == 0 {
         let inside = framed(frame, area, app, " history ");
@@ -131,13 +131,16 @@ fn draw_strip(frame: &mut Frame<'_>, parts: &Parts, app: Scene<'_>, view: &Histo
     let pooling = strip.pooling(Pool::of(app.statistic().id), rows);
     let title = format!(" {} · {pooling} ", app.statistic().title);
     let title = cut(&title, (parts.left.width as usize).saturating_sub(2));
-    let title_width = title.chars().count() as u16;
+    let title_width = title.chars().count();
     framed(frame, parts.left, app, title);
     let buf = frame.buffer_mut();
     draw_steps(&strip, view, parts.steps.y, app, buf);
     draw_signs(&strip, view, parts.signs.y, app, buf);
     match draw_cells(&strip, view, app, buf) {
-        Some(range) => draw_range(parts.left, title_width, range, app, buf),
+        Some((low, high)) => {
+            let [low, high] = [low, high].map(|end| figure(end, 0));
+            legend_on_frame(buf, parts.left, &app.theme, title_width, (&low, &high));
+        }
         None => draw_why_empty(strip.cells, view, app, buf),
     }
     // If the strip leaves rows free, the loss gets them.
@@ -158,28 +161,6 @@ fn draw_strip(frame: &mut Frame<'_>, parts: &Parts, app: Scene<'_>, view: &Histo
         ..up(parts.loss)
     };
     draw_loss(&strip, view, loss, app, buf);
-}
-
-/// Draws the colour scale at the right of the title, if it fits.
-fn draw_range(
-    frame: Rect,
-    title_width: u16,
-    (low, high): (f64, f64),
-    app: Scene<'_>,
-    buf: &mut Buffer,
-) {
-    const SWATCHES: usize = 8;
-    let [low, high] = [low, high].map(|end| figure(end, 0).trim().to_owned());
-    let line = legend(
-        &app.theme,
-        &format!(" {low}"),
-        &format!("{high} "),
-        SWATCHES,
-    );
-    let width = line.width() as u16;
-    if title_width + width + 4 <= frame.width {
-        buf.set_line(frame.right() - width - 2, frame.y, &line, width);
-    }
 }
 
 /// Draws why there are no cells: a statistic of runs may not be recorded in a training.

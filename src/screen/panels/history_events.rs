@@ -4,8 +4,9 @@ use attnscope_checks::Severity;
 use attnscope_history::{Event, beginning, on_its_way, reasons};
 use ratatui::style::Style;
 use ratatui::text::Line;
+use unicode_width::UnicodeWidthStr;
 
-use crate::figure::{cut, fit};
+use crate::figure::{cut, fit, wrapped};
 use crate::state::history_view::{HistoryView, Reading};
 use crate::state::scene::Scene;
 
@@ -25,28 +26,43 @@ pub fn lines(view: &HistoryView, app: Scene<'_>, width: usize, room: usize) -> V
         .onset
         .and_then(|nth| chosen(&events, nth, trends.len()));
     let collapse = events.iter().position(Event::is_collapse);
-    let details = match chosen {
+    let (details, advice) = match chosen {
         Some((nth, group)) => events
             .get(nth)
             .map(|event| of_chosen(view, app, (event, group), width)),
         None => collapse.map(|nth| of_event(view, app, &events[nth], width)),
-    };
-    let details = details.unwrap_or_default();
+    }
+    .unwrap_or_default();
     let chosen = chosen.map(|(nth, _)| nth);
     // A chosen event keeps half of the room for its details; one that is not chosen gets what is left.
+    let n_all = details.len() + advice.len();
     let n_kept = match chosen {
-        Some(_) => details.len().min(room / 2),
-        None => details.len().min(room.saturating_sub(n)),
+        Some(_) => n_all.min(room / 2),
+        None => n_all.min(room.saturating_sub(n)),
     };
     let shown = parts_shown((events.len(), trends.len()), chosen, room - n_kept);
-    let n_details = room.saturating_sub(shown.len()).min(details.len());
-    // If lines are dropped, keep the last one, which says what to do.
-    let last = details.last().cloned().filter(|_| n_details > 0);
+    let n_details = room.saturating_sub(shown.len()).min(n_all);
+    // If lines are dropped, the first detail and what to do are kept before the rest.
+    let for_advice = n_details.saturating_sub(usize::from(!details.is_empty()));
+    let for_advice = for_advice.max(1).min(n_details);
+    let mut advice = advice;
+    if advice.len() > for_advice {
+        let rest = advice.split_off(for_advice.saturating_sub(1));
+        let rest: Vec<&str> = rest.iter().map(|line| line.trim_start()).collect();
+        advice.extend((for_advice > 0).then(|| cut(&format!("  {}", rest.join(" ")), width)));
+    }
+    let n_details = n_details - advice.len();
+    let mut details = details;
+    let is_cut = details.len() > n_details;
+    details.truncate(n_details);
+    if let Some((last, _)) = details.last_mut().filter(|_| is_cut) {
+        *last = cut(&format!("{last} …"), width);
+    }
+    details.extend(advice.into_iter().map(|line| (line, theme.dim())));
+    let details = details.into_iter();
     let mut details: Vec<Line<'static>> = details
-        .into_iter()
-        .take(n_details.saturating_sub(1))
+        .map(|(line, style)| Line::styled(line, style))
         .collect();
-    details.extend(last);
     let mut lines = Vec::new();
     for part in shown {
         let nth = match part {
@@ -92,13 +108,34 @@ fn chosen(events: &[Event<'_>], onset: usize, n_trends: usize) -> Option<(usize,
     (left < n_trends).then_some((events.len() + left, 0))
 }
 
+/// What is known of an event, and the lines that say what to do.
+type Details = (Vec<(String, Style)>, Vec<String>);
+
+/// The last of some reasons, which says what to do, in lines of its own.
+fn advice(reasons: &mut Vec<String>, width: usize) -> Vec<String> {
+    indented(&reasons.pop().unwrap_or_default(), width)
+}
+
+/// A text in as many lines as it needs, indented, and further after the first.
+fn indented(text: &str, width: usize) -> Vec<String> {
+    if text.width() + 2 <= width {
+        return vec![format!("  {text}")];
+    }
+    let lines = wrapped(text, width.saturating_sub(4).max(1)).into_iter();
+    let lines = lines.enumerate().map(|(nth, line)| {
+        let indent = if nth == 0 { "  " } else { "    " };
+        format!("{indent}{line}")
+    });
+    lines.collect()
+}
+
 /// What is known of the chosen group of an event.
 fn of_chosen(
     view: &HistoryView,
     app: Scene<'_>,
     (event, group): (&Event<'_>, usize),
     width: usize,
-) -> Vec<Line<'static>> {
+) -> Details {
     let history = &view.history;
     let (finding, others) = &event.groups[group];
     let mut lines = Vec::new();
@@ -106,31 +143,24 @@ fn of_chosen(
         let (sign, style) = look(finding.severity, app);
         let nth = format!("{} of {}", group + 1, event.groups.len());
         let text = format!("  {sign} {nth}: {}", beginning(history, finding, others));
-        lines.push(Line::styled(cut(&text, width), style));
+        lines.push((cut(&text, width), style));
     }
-    lines.extend(dim(reasons(history, finding), app, width));
-    lines
+    let mut reasons = reasons(history, finding);
+    let advice = advice(&mut reasons, width);
+    let reasons = reasons.iter().flat_map(|line| indented(line, width));
+    lines.extend(reasons.map(|line| (line, app.theme.dim())));
+    (lines, advice)
 }
 
 /// Where each check found a collapse, and what to do.
-fn of_event(
-    view: &HistoryView,
-    app: Scene<'_>,
-    event: &Event<'_>,
-    width: usize,
-) -> Vec<Line<'static>> {
+fn of_event(view: &HistoryView, app: Scene<'_>, event: &Event<'_>, width: usize) -> Details {
     if !event.is_collapse() {
-        return Vec::new();
+        return Details::default();
     }
-    let mut lines = event.lists(&view.history);
-    lines.extend(reasons(&view.history, event.worst()).pop());
-    dim(lines, app, width).collect()
-}
-
-fn dim(lines: Vec<String>, app: Scene<'_>, width: usize) -> impl Iterator<Item = Line<'static>> {
-    let style = app.theme.dim();
-    let lines = lines.into_iter();
-    lines.map(move |line| Line::styled(cut(&format!("  {line}"), width), style))
+    let advice = advice(&mut reasons(&view.history, event.worst()), width);
+    let lists = event.lists(&view.history).into_iter();
+    let lists = lists.map(|line| (cut(&format!("  {line}"), width), app.theme.dim()));
+    (lists.collect(), advice)
 }
 
 fn look(severity: Severity, app: Scene<'_>) -> (&'static str, Style) {

@@ -4,6 +4,7 @@ use attnscope_checks::Severity;
 use attnscope_history::heading;
 use ratatui::text::Span;
 
+use crate::header::NARROW;
 use crate::state::history_view::{HistoryView, Reading};
 use crate::state::scene::Scene;
 
@@ -11,7 +12,7 @@ use crate::state::scene::Scene;
 pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Span<'static>>)> {
     let view = app.state().training.as_ref()?;
     let theme = &app.theme;
-    let program = if width < 100 { " " } else { " attnscope  " };
+    let program = if width < NARROW { " " } else { " attnscope  " };
     let left = vec![
         Span::styled(program, theme.title()),
         Span::styled(heading(&view.history), theme.strong()),
@@ -21,7 +22,8 @@ pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Spa
         Reading::Going => theme.accent(),
         _ => theme.dim(),
     };
-    let mut right = vec![Span::styled(state(view, app.shows_times), style)];
+    let shows_times = app.shows_times && width >= NARROW;
+    let mut right = vec![Span::styled(state(view, shows_times), style)];
     // The worst severity, as counted in the box of onsets.
     let worst = view.counts().into_iter().next().unwrap_or_default();
     right.push(if view.n_begin(Severity::Error) > 0 {

@@ -19,7 +19,7 @@ use crate::state::scene::Scene;
 const LABELS: u16 = 9;
 /// Most columns of a step among many, and among a few.
 const WIDE: usize = 8;
-const WIDEST: usize = 24;
+const WIDEST: usize = 40;
 
 /// How the values of several steps or heads are pooled into one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +96,8 @@ impl Strip {
         let room = area.width.saturating_sub(LABELS + 1).max(1) as usize;
         let per_column = n_records.div_ceil(room).max(1);
         let n_columns = n_records.div_ceil(per_column);
-        // A few steps fill half of the room.
-        let widest = (room / 2 / n_columns.max(1)).clamp(WIDE, WIDEST);
+        // A few steps fill the room.
+        let widest = (room / n_columns.max(1)).clamp(WIDE, WIDEST);
         let per_row = n_cells.div_ceil(area.height.max(1) as usize).max(1);
         let n_rows = n_cells.div_ceil(per_row);
         Self {

@@ -56,9 +56,16 @@ use crate::figure::figure;
 use crate::state::app::App;
 use crate::state::panel::Panel;
 use crate::state::scene::Scene;
+use crate::widgets::frame::{framed, waiting};
 
 /// Draws the open panel.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    if app.subject().is_none() && !matches!(app.panel, Panel::History | Panel::Story) {
+        // Nothing is open: one box says why, instead of each of the panel's.
+        let title = format!(" {} ", app.panel.title().to_lowercase());
+        let inside = framed(frame, area, app, title);
+        return waiting(frame, inside, app);
+    }
     match app.panel {
         Panel::Overview => overview::draw(frame, area, app),
         Panel::Head => head::draw(frame, area, app),
@@ -99,7 +106,8 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     match app.panel {
         Panel::Overview => overview::click(app, area, at),
         Panel::Head => head::click(app, area, at),
-        Panel::Scores | Panel::Sweep => {}
+        Panel::Scores => scores::click(app, area, at),
+        Panel::Sweep => {}
         Panel::Tokens => tokens::click(app, area, at),
         Panel::Model => model::click(app, area, at),
         Panel::Checks => checks::click(app, area, at),

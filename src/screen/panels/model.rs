@@ -17,7 +17,7 @@ use crate::figure::{cut, figure, fit, short_name, wrapped};
 use crate::state::app::App;
 use crate::state::filter::{List, Row};
 use crate::state::scene::Scene;
-use crate::widgets::frame::{framed, waiting};
+use crate::widgets::frame::{draw_reason, framed, waiting};
 
 /// Layout of the panel.
 struct Parts {
@@ -232,7 +232,9 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subj
     let unread = subject.unread_keys();
     let title = format!(" config keys never read · {} ", unread.len());
     let inside = framed(frame, area, app, title);
-    let text = if unread.is_empty() {
+    let text = if subject.model().is_none() {
+        "a recording has no configuration".to_owned()
+    } else if unread.is_empty() {
         "every key was read".to_owned()
     } else {
         unread.join(", ")
@@ -320,19 +322,29 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
         .max()
         .unwrap_or(5)
         .clamp(5, 8);
-    let name_width = (inside.width as usize).saturating_sub(shape_width + dtype_width + 11);
+    // Names get the column of uses where every tensor is used.
+    let (uses, use_width) = if unused.is_empty() {
+        ("", 0)
+    } else {
+        ("use", 7)
+    };
+    let fixed = shape_width + dtype_width + 4 + use_width;
+    let name_width = (inside.width as usize).saturating_sub(fixed);
     let header = format!(
-        " {} {:dtype_width$} {} {:7}",
+        " {} {:dtype_width$} {} {uses:use_width$}",
         fit("name", name_width),
         "dtype",
         fit("shape", shape_width),
-        "use"
     );
     let mut lines = vec![Line::styled(header, theme.dim())];
     let n_rows = tensor_rows(area);
     let selected = app.model_view.tensor_idx;
     let shown = app.visible(List::Tensors, tensors.len(), selected, n_rows);
-    if shown.is_empty() && !tensors.is_empty() {
+    if tensors.is_empty() {
+        let why = "this recording does not list the arrays that it was read from";
+        return draw_reason(frame, inside, app, why);
+    }
+    if shown.is_empty() {
         lines.push(Line::styled(" no tensor matches", theme.dim()));
     }
     let mut all = tensors.iter().enumerate();

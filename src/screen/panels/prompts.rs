@@ -3,16 +3,14 @@
 use attnscope_checkpoint::counted::counted;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
-use ratatui::text::Line;
-use ratatui::widgets::Paragraph;
 
 use super::{prompts_head, prompts_scatter};
-use crate::figure::{cut, wrapped};
+use crate::figure::cut;
 use crate::state::app::App;
 use crate::state::keys::Action;
 use crate::state::prompts_view::End;
 use crate::state::scene::Scene;
-use crate::widgets::frame::{framed, waiting};
+use crate::widgets::frame::{draw_reason, framed, waiting};
 
 /// The parts of the panel.
 struct Parts {
@@ -55,19 +53,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .is_none_or(|subject| subject.model().is_some());
     if !is_model {
         let inside = framed(frame, area, app, " heads over many prompts ");
-        let text = " there is no model to run: this needs a checkpoint";
-        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
-        return;
+        let text = "there is no model to run: this needs a checkpoint";
+        return draw_reason(frame, inside, app, text);
     }
     if app.over_prompts().is_none() {
         let inside = framed(frame, area, app, " heads over many prompts ");
         return match nothing_yet(app) {
-            Some(text) => {
-                let width = (inside.width as usize).saturating_sub(2).max(1);
-                let lines = wrapped(&text, width).into_iter();
-                let lines = lines.map(|line| Line::styled(format!(" {line}"), app.theme.dim()));
-                frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
-            }
+            Some(text) => draw_reason(frame, inside, app, &text),
             None => waiting(frame, inside, app),
         };
     }
@@ -90,6 +82,7 @@ fn nothing_yet(app: Scene<'_>) -> Option<String> {
     let [stops, again] = [Action::StopRun, Action::RunPrompts].map(|a| app.keys.key(a));
     Some(match &view.end {
         End::Because(reason) => format!("{reason} · {again} starts again"),
+        End::Going | End::Done if n == 1 => format!("running the prompt … {stops} stops"),
         End::Going | End::Done => format!("running the first of {n} prompts … {stops} stops"),
     })
 }

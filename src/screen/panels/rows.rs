@@ -1,7 +1,7 @@
 //! Figures of every row of the selected head, and the questions that lead from a collapse to its cause.
 
-use attnscope_compute::attention::{HeadSummary, RowSummary};
-use attnscope_run::{Ability, Bearing, Question, questions, separates};
+use attnscope_compute::attention::{HeadSummary, RowSummary, SoftmaxAxis};
+use attnscope_run::{Bearing, Question, questions, separates};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -73,7 +73,7 @@ pub fn mean_key_norm(head: &HeadSummary) -> f32 {
 }
 
 /// Rows that the table of queries has at least.
-const LEAST_TABLE: u16 = 9;
+const LEAST_TABLE: u16 = 8;
 
 /// Layout of the panel: the questions have the rows that their answers need, if the table keeps its own.
 fn parts(app: Scene<'_>, area: Rect) -> [Rect; 2] {
@@ -134,13 +134,26 @@ pub fn asked(app: Scene<'_>) -> Vec<Question> {
     head.map_or_else(Vec::new, |head| questions(layer, head, &is_delimiter))
 }
 
-/// Suggests a what-if: scale 1/√d if the current scale is larger, else a higher temperature.
+/// Relative entropy from which a head is flat: larger scores would show whether it selects anything.
+const FLAT: f64 = 0.9;
+
+/// Suggests a what-if that answers what the panel shows: the other axis, the scale 1/√d if the current scale is larger, else
+/// another temperature.
 fn hint(app: Scene<'_>) -> &'static str {
-    let is_larger = app
-        .attention()
-        .is_some_and(|spec| attnscope_checks::collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
-    if is_larger {
+    let spec = app.attention();
+    let is_over_queries = spec.is_some_and(|spec| spec.softmax_axis == SoftmaxAxis::Queries);
+    let is_larger =
+        spec.is_some_and(|spec| attnscope_checks::collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
+    let report = app.layer().and_then(|layer| {
+        let head = layer.heads.get(app.selection.head_idx)?;
+        Some(attnscope_checks::collapse::relative_entropy(layer, head))
+    });
+    if is_over_queries {
+        " Try it: w softmax_axis=keys lets the softmax run over keys"
+    } else if is_larger {
         " Try it: w scale=inv_sqrt_d divides scores by √d"
+    } else if report.is_some_and(|entropy| entropy >= FLAT) {
+        " Try it: w temperature=0.5 multiplies scores by 2"
     } else {
         " Try it: w temperature=2 divides scores by 2"
     }
@@ -209,10 +222,7 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         }
     }
     lines.truncate(n_free);
-    let accepts_what_ifs = app
-        .subject()
-        .is_some_and(|subject| subject.why_not(Ability::WhatIf).is_none());
-    if accepts_what_ifs {
+    if app.accepts_what_ifs() {
         lines.push(Line::styled(cut(hint(app), width), theme.dim()));
     }
     frame.render_widget(Paragraph::new(lines), inside);

@@ -4,7 +4,7 @@ use attnscope_checks::stats::{HeadReport, LayerReport, STATISTICS, Stat};
 use attnscope_compute::attention::RowSummary;
 use attnscope_run::Histogram;
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::layout::{Alignment, Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
@@ -13,10 +13,11 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 use super::scores_change;
 use super::statistic_figure::{UNDEFINED, statistic_figure};
 use crate::figure::{cut, figure, fit, share, wrapped};
+use crate::state::app::App;
 use crate::state::filter::List;
 use crate::state::keys::Action;
 use crate::state::scene::Scene;
-use crate::widgets::frame::{framed, selection_title, waiting};
+use crate::widgets::frame::{draw_reason, framed, selection_title, waiting};
 
 /// The boxes of the panel: the statistics, and two charts beside them.
 fn boxes(app: Scene<'_>, area: Rect) -> [Rect; 3] {
@@ -130,14 +131,15 @@ fn draw_table(
         "in layer",
         "model"
     );
-    let mut lines = vec![Line::styled(header, theme.dim())];
-    let known = || {
-        STATISTICS
-            .iter()
-            .enumerate()
-            .filter(|(idx, _)| app.knows(*idx) && app.keeps(List::Statistics, *idx))
-    };
-    for (idx, statistic) in known() {
+    let notes = notes(app, layer, inside);
+    let (first, n_rows) = window(app, inside, notes.len());
+    let n_listed = listed(app).count();
+    // The heading is a line too.
+    let heading = (first == 0).then(|| Line::styled(header, theme.dim()));
+    let mut lines: Vec<Line<'static>> = heading.into_iter().collect();
+    let n_left = n_rows.saturating_sub(lines.len());
+    for idx in listed(app).skip(first.saturating_sub(1)).take(n_left) {
+        let statistic = STATISTICS[idx];
         let is_per_head = statistic.is_per_head();
         let value = if is_per_head {
             head.stats.at(idx)
@@ -165,11 +167,42 @@ fn draw_table(
         spans.push(Span::styled(gauge(value, in_model), theme.accent()));
         lines.push(Line::from(spans));
     }
-    if lines.len() == 1 {
+    let range = if n_listed + 1 > n_rows {
+        let key = app.keys.key(Action::NextStatistic);
+        let (from, to) = (first.max(1), (first + lines.len()).saturating_sub(1));
+        format!(" · {from}–{to} of {n_listed} statistics · {key} next")
+    } else {
+        " · statistics".to_owned()
+    };
+    if n_listed == 0 {
         lines.push(Line::styled(" no statistic matches", theme.dim()));
     }
-    let chosen = app.statistic();
+    let title = selection_title(app, &range) + &app.filter_note(List::Statistics);
+    framed(frame, area, app, title);
+    frame.render_widget(Paragraph::new(lines), inside);
+    let n_notes = notes.len() as u16;
+    let note = Rect {
+        y: inside.bottom().saturating_sub(n_notes),
+        height: n_notes.min(inside.height),
+        ..inside
+    };
     let width = inside.width as usize - 1;
+    let notes: Vec<Line<'static>> = notes
+        .iter()
+        .map(|text| Line::styled(format!(" {}", cut(text, width)), theme.dim()))
+        .collect();
+    frame.render_widget(Paragraph::new(notes), note);
+}
+
+/// The statistics of the list: those that are known here and that the filter leaves.
+fn listed(app: Scene<'_>) -> impl Iterator<Item = usize> + '_ {
+    (0..STATISTICS.len()).filter(move |idx| app.knows(*idx) && app.keeps(List::Statistics, *idx))
+}
+
+/// What the chosen statistic means, or why it has no value here, and where it comes from.
+fn notes(app: Scene<'_>, layer: &LayerReport, inside: Rect) -> Vec<String> {
+    let chosen = app.statistic();
+    let width = (inside.width as usize).saturating_sub(1);
     let why = layer.why_undefined(app.statistic_idx, Some(app.selection.head_idx));
     let definition = match why {
         Some(why) => format!("{UNDEFINED} {why}"),
@@ -179,42 +212,48 @@ fn draw_table(
         format!("{}: {definition}", chosen.title),
         format!("source: {}", chosen.source),
     ];
-    // Wrap both if that takes at most a quarter of the rows.
-    let wrapped: Vec<String> = texts.iter().flat_map(|text| wrapped(text, width)).collect();
-    let notes = if wrapped.len() <= (inside.height as usize / 4).max(2) {
-        wrapped
+    // Wrap both if that takes at most a third of the rows; else the source, which m shows too, keeps to one.
+    let most = (inside.height as usize / 3).max(2);
+    let [mut notes, source] = texts.each_ref().map(|text| wrapped(text, width));
+    if notes.len() + source.len() <= most {
+        notes.extend(source);
     } else {
-        texts.to_vec()
-    };
-    let n_rows = (inside.height as usize).saturating_sub(notes.len());
-    let nth = known().position(|(idx, _)| idx == app.statistic_idx);
+        notes.truncate(most - 1);
+        notes.push(texts[1].clone());
+    }
+    notes
+}
+
+/// The first line of the table that is shown, counted from its heading, and how many lines there is room for above the notes.
+fn window(app: Scene<'_>, inside: Rect, n_notes: usize) -> (usize, usize) {
+    let n_lines = 1 + listed(app).count();
+    let n_rows = (inside.height as usize).saturating_sub(n_notes);
+    let nth = listed(app).position(|idx| idx == app.statistic_idx);
     let first = (nth.unwrap_or(0) + 2)
         .saturating_sub(n_rows)
-        .min(lines.len().saturating_sub(n_rows));
-    let n_lines = lines.len();
-    let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(n_rows).collect();
-    let range = if n_lines > n_rows {
-        // The heading is a line too.
-        let key = app.keys.key(Action::NextStatistic);
-        let (from, to) = (first.max(1), (first + shown.len()).saturating_sub(1));
-        format!(" · {from}–{to} of {} statistics · {key} next", n_lines - 1)
-    } else {
-        " · statistics".to_owned()
+        .min(n_lines.saturating_sub(n_rows));
+    (first, n_rows)
+}
+
+/// Chooses the statistic under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let scene = app.scene();
+    let [left, ..] = boxes(scene, area);
+    let inside = ratatui::widgets::Block::bordered().inner(left);
+    let is_hit = inside.contains(Position::new(column, row));
+    let Some(layer) = scene
+        .layer()
+        .filter(|_| is_hit && !scene.shows_difference())
+    else {
+        return;
     };
-    let title = selection_title(app, &range) + &app.filter_note(List::Statistics);
-    framed(frame, area, app, title);
-    frame.render_widget(Paragraph::new(shown), inside);
-    let n_notes = notes.len() as u16;
-    let note = Rect {
-        y: inside.bottom().saturating_sub(n_notes),
-        height: n_notes.min(inside.height),
-        ..inside
-    };
-    let notes: Vec<Line<'static>> = notes
-        .iter()
-        .map(|text| Line::styled(format!(" {}", cut(text, width)), theme.dim()))
-        .collect();
-    frame.render_widget(Paragraph::new(notes), note);
+    let (first, n_rows) = window(scene, inside, notes(scene, layer, inside).len());
+    let down = (row - inside.y) as usize;
+    let nth = (first + down).checked_sub(1).filter(|_| down < n_rows);
+    let chosen = nth.and_then(|nth| listed(scene).nth(nth));
+    if let Some(idx) = chosen {
+        app.statistic_idx = idx;
+    }
 }
 
 /// A value's position in a range: a mark on a line.
@@ -287,10 +326,12 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &Head
     let Some(histogram) = app.shown_detail().map(|detail| &detail.histogram) else {
         return waiting(frame, inside, app);
     };
-    if histogram.n == 0 || histogram.bin_width() == 0.0 {
-        let text = " all scores are alike, or none is finite: nothing to draw";
-        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
-        return;
+    if let Some(why) = app.no_scores() {
+        return draw_reason(frame, inside, app, why);
+    }
+    if histogram.bin_width() == 0.0 {
+        let why = "all scores are alike: nothing to draw";
+        return draw_reason(frame, inside, app, why);
     }
     draw_densities(frame, inside, app, histogram, variance);
 }
@@ -380,9 +421,8 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadRepor
         .map(|(i, row)| (i as f64, f64::from(row.top1)))
         .collect();
     if entropy.is_empty() {
-        let text = " no query sees two keys with finite scores: nothing to draw";
-        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
-        return;
+        let why = "no query sees two keys with finite scores: nothing to draw";
+        return draw_reason(frame, inside, app, why);
     }
     let line = |name, style, marker, graph_type, data| {
         Dataset::default()

@@ -2,7 +2,7 @@
 
 use attnscope_report::chart::{Axis as ChartAxis, Chart, Mark, Series};
 use attnscope_report::{NOW, qk_norm_mark, rule_marks};
-use attnscope_run::{Ability, SweepPoint};
+use attnscope_run::SweepPoint;
 use attnscope_worker::Swept;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -14,7 +14,7 @@ use crate::figure::{cut, figure};
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
 use crate::widgets::chart::{chart_places, draw_chart};
-use crate::widgets::frame::{framed, selection_title, waiting};
+use crate::widgets::frame::{draw_reason, framed, selection_title, waiting};
 
 /// A chart's title, axis label, and value at a point.
 type Drawn = (&'static str, &'static str, fn(&SweepPoint) -> f64);
@@ -37,9 +37,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let title = selection_title(app, &title);
     let inside = framed(frame, area, app, cut(&title, area.width as usize - 4));
     if let Some(why) = app.no_sweep() {
-        let text = cut(&format!(" {why}"), inside.width as usize);
-        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
-        return;
+        return draw_reason(frame, inside, app, why);
     }
     let Some(swept) = app.swept() else {
         return waiting(frame, inside, app);
@@ -142,10 +140,7 @@ fn words(app: Scene<'_>, swept: &Swept, width: usize) -> Vec<Line<'static>> {
         (false, None) => "a adds the whole layer",
         (false, Some(_)) => "a leaves the layer out",
     };
-    let can_suppose = app
-        .subject()
-        .is_some_and(|subject| subject.why_not(Ability::WhatIf).is_none());
-    let suppose = if can_suppose {
+    let suppose = if app.accepts_what_ifs() {
         " · w temperature=T makes it so"
     } else {
         ""

@@ -326,7 +326,7 @@ pub fn keys_page() -> String {
     let mut page = "# Keys and settings\n\nAfter this page you can look up every key, and set once what you would otherwise say in every session: \
                     colours, keys, thresholds, limits.\nGenerated from the tables of the program. The help overlay (`?`) shows the \
                     keys too, with those that your settings change.\nThe last column is what [settings](#settings) call the action. \
-                    The mouse works too: click tabs, key hints, findings, heads, cells, bars, tokens and tensors; the wheel moves and zooms; \
+                    The mouse works too: click tabs, key hints, findings, heads, cells, bars, statistics, tokens and tensors; the wheel moves and zooms; \
                     resting on a cell shows its value.\n"
         .to_owned();
     for group in Group::ALL {

@@ -4,8 +4,12 @@ use attnscope_run::{Ability, HeadMap, can_write};
 
 use super::app::App;
 use super::keys::Need;
+use super::panel::Panel;
 use super::scene::compared::has_hooks;
 use crate::areas::has_room;
+
+/// Why a recording has no effects.
+pub const NO_EFFECT: &str = "there is no model to ask: effects need a checkpoint that can be run";
 
 impl App {
     /// Why a requirement is not met; `None` if it is.
@@ -33,8 +37,33 @@ impl App {
             Need::Searchable if self.list_here().is_some() => None,
             Need::Searchable => needs_model(self),
             Need::Match => needs_match(self),
+            Need::Shown => needs_shown(self),
             Need::Room => needs_room(self),
         }
+    }
+}
+
+/// Why the open panel shows nothing that a key of its own could change.
+fn needs_shown(app: &App) -> Option<&'static str> {
+    let scene = app.scene();
+    let is_model = || {
+        let subject = scene.subject();
+        subject.is_none_or(|subject| subject.model().is_some())
+    };
+    match app.panel {
+        Panel::Compare if scene.shows_marked() => None,
+        Panel::Compare => needs_second(app),
+        Panel::Effect if !is_model() => Some(NO_EFFECT),
+        Panel::Sweep => needs_run(app).or_else(|| scene.no_sweep()),
+        Panel::Prompts if scene.over_prompts().is_none() => Some("no prompt has run here yet"),
+        Panel::Overview if scene.head_types().is_empty() => {
+            needs_run(app).or(Some("no head of this run has a type"))
+        }
+        Panel::Model => needs_model(app).or_else(|| {
+            let n_tensors = scene.subject().map_or(0, |subject| subject.tensors().len());
+            (n_tensors == 0).then_some("no tensors are listed here")
+        }),
+        _ => None,
     }
 }
 

@@ -101,7 +101,7 @@ fn placed_in(chart: &Chart, area: Rect) -> Option<(Place<'_>, Labels)> {
 
 /// Ticks of the y axis of a plot with so many rows, its labels included.
 fn y_ticks(chart: &Chart, ends: (f64, f64), rows: u16) -> Ticks {
-    chart.y.ticks(ends, (rows as usize / 3).max(1))
+    chart.y.ticks(ends, (rows as usize / 3).max(2))
 }
 
 /// Rows of the title: none if it has no letters.

@@ -1,6 +1,8 @@
 //! The legend of a heat map: colours or glyphs between two numbers, and the meaning of its ends.
 
 use attnscope_terminal::theme::Theme;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
@@ -16,6 +18,32 @@ pub fn legend(theme: &Theme, low: &str, high: &str, width: usize) -> Line<'stati
     }
     spans.push(Span::styled(format!(" {high}"), theme.dim()));
     Line::from(spans)
+}
+
+/// Swatches of a legend that stands on a frame.
+const ON_FRAME: usize = 8;
+
+/// Draws the legend of a range on a frame, for contents that leave it no row: right of the title, or on the lower border if
+/// the title takes the room.
+pub fn legend_on_frame(
+    buf: &mut Buffer,
+    frame: Rect,
+    theme: &Theme,
+    title_width: usize,
+    (low, high): (&str, &str),
+) {
+    let line = legend(theme, &format!(" {low}"), &format!("{high} "), ON_FRAME);
+    let (width, room) = (line.width(), usize::from(frame.width));
+    let y = if title_width + width + 4 <= room {
+        frame.y
+    } else if width + 2 <= room {
+        frame.bottom().saturating_sub(1)
+    } else {
+        return;
+    };
+    // A column of the border stays between the legend and the corner if there is room.
+    let x = frame.x + (room - width).saturating_sub(2).max(1) as u16;
+    buf.set_line(x, y, &line, width as u16);
 }
 
 /// Each of `n` colours once, in equal parts of the width; two per cell if there are fewer cells than colours.

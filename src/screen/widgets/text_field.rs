@@ -42,21 +42,17 @@ fn title(editor: &Editor) -> &'static str {
         (Mode::Opening(_), _) => {
             " a text from a file · Tab completes the path · Enter takes it · Esc goes back "
         }
-        (Mode::Typing, Holds::Values) => {
-            " file of values · Enter runs it · Esc leaves it as it was "
-        }
-        (Mode::Typing, Holds::Picture) => " picture · Enter runs it · Esc leaves it as it was ",
+        (Mode::Typing, Holds::Values) => " file of values · Enter runs it · Esc goes back ",
+        (Mode::Typing, Holds::Picture) => " picture · Enter runs it · Esc goes back ",
         (Mode::Typing, Holds::Ids) if is_second => {
-            " token ids of B · Enter runs them beside A · Esc leaves it as it was "
+            " token ids of B · Enter runs them beside A · Esc goes back "
         }
-        (Mode::Typing, Holds::Ids) => {
-            " token ids (no tokenizer) · Enter runs · Esc leaves it as it was "
-        }
+        (Mode::Typing, Holds::Ids) => " token ids (no tokenizer) · Enter runs · Esc goes back ",
         (Mode::Typing, Holds::Text) if is_second => {
-            " text of B · Enter runs it beside A · Esc leaves it as it was "
+            " text of B · Enter runs it beside A · Esc goes back "
         }
         (Mode::Typing, Holds::Text) => {
-            " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "
+            " text · Enter runs · Alt-Enter breaks the line · Esc goes back "
         }
     }
 }

@@ -75,19 +75,25 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, view: &WritingVie
     if let Some(heads) = heads {
         atlas_written::draw(frame, heads, app, view);
     }
-    let other = if n_sides > 1 {
-        "   v the other text"
-    } else {
-        ""
-    };
     let heads = match (has_room, view.shows_heads) {
         (true, _) => "",
         (false, true) => "   a one head",
         (false, false) => "   a all heads",
     };
-    let words = format!(
-        " ←→ step back and forward   [ ] head   {{ }} layer{heads}{other}   Enter to the panels"
-    );
+    let of = |[steps, other, leaves]: [&str; 3]| {
+        let other = if n_sides > 1 { other } else { "" };
+        format!(" ←→ {steps}   [ ] head   {{ }} layer{heads}{other}   Enter {leaves}")
+    };
+    let whole = of([
+        "step back and forward",
+        "   v the other text",
+        "to the panels",
+    ]);
+    let words = if whole.width() <= hints.width as usize {
+        whole
+    } else {
+        of(["token", "   v other text", "panels"])
+    };
     let line = Line::styled(fit(&words, hints.width as usize), app.theme.dim());
     frame.render_widget(line, hints);
 }

@@ -1,7 +1,7 @@
 //! Sweeps of the selected head and layer.
 
 use attnscope_compute::attention::SoftmaxAxis;
-use attnscope_run::SweepPoint;
+use attnscope_run::{Ability, SweepPoint};
 use attnscope_worker::{LayerSweepOf, SweepOf, Swept};
 
 use super::Scene;
@@ -24,11 +24,36 @@ impl<'a> Scene<'a> {
     pub fn no_sweep(self) -> Option<&'static str> {
         let axis = self.attention().map(|attention| attention.softmax_axis);
         if axis == Some(SoftmaxAxis::Queries) {
-            return Some("its softmax runs over queries: no row of scores has a softmax to sweep");
+            return Some(if self.accepts_what_ifs() {
+                "its softmax runs over queries: no row of scores has a softmax to sweep. With w softmax_axis=keys it has one; v then \
+                 shows B"
+            } else {
+                "its softmax runs over queries: no row of scores has a softmax to sweep"
+            });
         }
         let detail = self.shown_detail()?;
+        if let Some(why) = self.no_scores() {
+            return Some(why);
+        }
         (detail.pooling() > 1)
             .then_some("its scores are pooled on screen: attnscope sweep CHECKPOINT --layer L reads all of them")
+    }
+
+    /// Why the selected head has no scores to draw or to sweep.
+    pub fn no_scores(self) -> Option<&'static str> {
+        let has_none = self.shown_detail()?.histogram.n == 0;
+        let is_model = self.subject()?.model().is_some();
+        has_none.then_some(if is_model {
+            "no score of this head is finite"
+        } else {
+            "this recording holds no scores of this head"
+        })
+    }
+
+    /// Whether what-ifs can be made to what is open.
+    pub fn accepts_what_ifs(self) -> bool {
+        let subject = self.subject();
+        subject.is_some_and(|subject| subject.why_not(Ability::WhatIf).is_none())
     }
 
     /// The layer whose heads are requested to be swept together.
