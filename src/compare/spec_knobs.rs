@@ -7,8 +7,8 @@ use attnscope_compute::attention::{AttentionSpec, Growth, NoVisible, OfKeys, Sca
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
-    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Shortcut, Sines,
-    Stack, StackSpec, TransformSpec,
+    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack,
+    StackSpec, TransformSpec,
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
@@ -253,16 +253,15 @@ fn block(list: &mut List, spec: &BlockSpec) {
     list.word(Computation, "adds_to_normed", spec.adds_to_normed);
     list.word(Shape, "narrow_branch", spec.narrow.is_some());
     let row = spec.row.as_deref();
-    let streams = row.and_then(|row| row.streams.as_ref());
-    list.word(Shape, "streams", streams.map_or(1, |streams| streams.n));
-    let active = streams.map_or(0, |streams| streams.active);
-    list.word(Computation, "active_stream", active);
-    let shortcut = row.and_then(|row| row.shortcut.as_ref());
-    let shortcut = match shortcut {
-        Some(Shortcut::Begins(_)) => "begins",
-        Some(Shortcut::Ends) => "ends",
-        None => "none",
-    };
+    list.word(Shape, "streams", row.map_or(1, |row| row.n_streams()));
+    let rule = row.map_or("none".to_owned(), |row| row.stream_rule());
+    list.word(Computation, "stream_rule", rule);
+    list.word(
+        Computation,
+        "active_stream",
+        row.map_or(0, |row| row.active()),
+    );
+    let shortcut = row.map_or("none", |row| row.shortcut_word());
     list.word(Shape, "shortcut", shortcut);
     list.word(Shape, "token_branch", spec.by_token.is_some());
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
@@ -390,6 +389,7 @@ fn feed_forward(list: &mut List, mlp: &MlpSpec) {
         GateRule::Limited { limit } => {
             list.add(Computation, "gate_limit", KnobValue::single(limit));
         }
+        GateRule::LimitedBefore { limit } => list.word(Computation, "gate_limit_before", limit),
         GateRule::Clamped { limit, alpha } => {
             list.add(Computation, "gate_limit", KnobValue::single(limit));
             list.add(Computation, "gate_alpha", KnobValue::single(alpha));

@@ -155,6 +155,7 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("glm4v_moe_text", "glm4_moe")
     },
     Alias::plain("glm4v_moe_vision", "glm4v_vision"),
+    Alias::plain("glm5_next", "glm5_next_text"),
     Alias::plain("granite4_vision_text", "granite"),
     Alias {
         absent: &[

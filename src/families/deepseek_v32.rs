@@ -12,7 +12,7 @@ pub const FAMILY: Family = Family::latent("deepseek_v32", "DeepseekV32", || Late
     },
     indexer: Some(IndexerKeys {
         interleaved: false,
-        shares: false,
+        ..IndexerKeys::PLAIN
     }),
     ..LatentLike::PLAIN
 });

@@ -7,8 +7,8 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, ModelSpec, NarrowBranch,
-    NormSource, Part, ProjectionSpec, RowSpec, StackSpec, StreamMaps, StreamsSpec, TableSource,
-    TokenBranch,
+    NormSource, Part, PredictedStreams, ProjectionSpec, RowSpec, StackSpec, StreamEnds, StreamMaps,
+    StreamsSpec, TableSource, TokenBranch,
 };
 use serde_json::Value;
 
@@ -195,7 +195,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             by_token: Some(Box::new(of_token)),
             row: Some(Box::new(BlockRow {
                 d_model,
-                streams: Some(StreamsSpec {
+                streams: Some(StreamsSpec::Predicted(PredictedStreams {
                     n,
                     active,
                     router_norm: norm("altup.router_norm", d_model),
@@ -203,7 +203,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     predict: map("altup.prediction_coefs", n, n * n),
                     correct: map("altup.correction_coefs", n, n),
                     scale: is_scaled.then(|| format!("{at}.altup.correct_output_scale")),
-                }),
+                })),
                 n_kept: sharing.n_kept,
                 shortcut: None,
             })),
@@ -229,10 +229,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let stack = StackSpec {
         rows: Some(Box::new(RowSpec {
             d_model,
-            streams: Some(StreamMaps {
+            streams: Some(StreamEnds::Mapped(StreamMaps {
                 first: maps("altup_projections"),
                 last: maps("altup_unembed_projections"),
-            }),
+            })),
             n_kept: sharing.n_kept,
         })),
         ..StackSpec::only(embed, blocks, Some(last))

@@ -14,7 +14,8 @@ pub const FAMILY: Family = Family::latent("glm_moe_dsa", "GlmMoeDsa", || LatentL
     },
     indexer: Some(IndexerKeys {
         interleaved: true,
-        shares: true,
+        shares: Some(1),
+        ..IndexerKeys::PLAIN
     }),
     eps: 1e-5,
     ..LatentLike::PLAIN

@@ -58,7 +58,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let mut spec = latent::read(FAMILY.model_type, checkpoint, reader, like)?;
     let tensors = &checkpoint.tensors;
     let attends = attending_layers(reader, spec.main_stack().n_layers())?;
-    let delta = Delta::read(reader, spec.d_model)?;
+    let delta = Delta::read(reader, spec.d_model, 32)?;
     for block in spec.stacks[0].blocks_mut() {
         name_dense(tensors, block);
     }
@@ -114,7 +114,8 @@ pub(super) struct Delta {
 }
 
 impl Delta {
-    fn read(reader: &mut Reader<'_>, d_model: usize) -> Result<Self> {
+    /// Reads the keys; `n_heads` is the number of heads if none is stated.
+    pub fn read(reader: &mut Reader<'_>, d_model: usize, n_heads: usize) -> Result<Self> {
         let inside = reader.part("linear_attn_config");
         let mut part = Reader::new(&inside);
         let mut size = |knob, inner: &str, outer: &str, default| {
@@ -124,7 +125,12 @@ impl Delta {
             let origin = Origin::Default(outer.to_owned());
             reader.size_or(knob, outer, default, origin)
         };
-        let n_heads = size("mixer_value_heads", "num_heads", "linear_num_heads", 32)?;
+        let n_heads = size(
+            "mixer_value_heads",
+            "num_heads",
+            "linear_num_heads",
+            n_heads,
+        )?;
         let d_head = size("mixer_value_width", "head_dim", "linear_head_dim", 128)?;
         let n_tokens = size(
             "conv_width",

@@ -242,7 +242,11 @@ impl Indexer {
             d_head,
             top: TopKeys {
                 n: size.saturating_mul(n_blocks),
-                by: KeyRank::Indexer(KeyBlocks { size, n_local }),
+                by: KeyRank::Indexer(KeyBlocks {
+                    size,
+                    n_local,
+                    are_pooled: false,
+                }),
             },
             layers,
         })
@@ -284,11 +288,13 @@ impl Indexer {
             q_norm: norm("q_norm"),
             k_norm: norm("k_norm"),
             rope,
+            pools: None,
         };
         own.projections.indexer = Some(Box::new(IndexerSpec {
             n_heads: self.n_heads,
             d_head: self.d_head,
             is_weighted: false,
+            is_pooled: false,
             source: IndexSource::Own {
                 maps: Box::new(maps),
                 column: None,

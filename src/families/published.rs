@@ -35,6 +35,16 @@ const OF_SEARCH: &[(&str, &str)] = &[
     ("^vlm.", "model."),
 ];
 
+/// What Hunyuan 4 calls its hyper-connections, sinks and gates.
+const OF_HY_V4: &[(&str, &str)] = &[
+    (".hc_pre.hc_", ".hc_"),
+    (".learnable_sink_param", ".sinks"),
+    (".linear_gate", ".gate_proj"),
+    (".hc_attn_layer.hc_", ".attn_hc."),
+    (".hc_mlp_layer.hc_", ".ffn_hc."),
+    (".hc_head_", ".hc_"),
+];
+
 /// Keys of encoders of sound that are Whisper's.
 const KEYS_OF_HEARING: &[(&str, &str)] = &[
     ("hidden_size", "d_model"),
@@ -154,6 +164,25 @@ const PUBLISHED: &[Published] = &[
         model_type: "flint",
         keys: &[],
         tensors: &[(".softmax_offset", ".sinks")],
+    },
+    Published {
+        model_type: "glm5_next_text",
+        keys: &[],
+        tensors: &[
+            (".forget_gate.", "."),
+            (".hc_attn_", ".attn_hc."),
+            (".hc_ffn_", ".ffn_hc."),
+        ],
+    },
+    Published {
+        model_type: "hy_v4",
+        keys: &[],
+        tensors: OF_HY_V4,
+    },
+    Published {
+        model_type: "hy_v4_vl_text",
+        keys: &[],
+        tensors: OF_HY_V4,
     },
     Published {
         model_type: "kimi_k25",

@@ -3,13 +3,14 @@
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockRow, BlockSpec, StreamsSpec};
+use attnscope_spec::{BlockRow, BlockSpec, PredictedStreams};
 
 use super::block_weights::BlockWeights;
 use super::branches::{BlockRun, run_branches};
 use super::context::BlockContext;
 use super::emit::{emit, offer, rows};
 use super::hook::{Hook, Hooks};
+use super::hyper::OpenStreams;
 use super::rows::SplitRow;
 use super::scratch::Scratch;
 use super::streams;
@@ -35,7 +36,8 @@ pub(super) fn run_block<O: Ops>(
     Ok(ran)
 }
 
-/// Runs one block in place on rows that hold more than its residual. Hooks see the stream that the block works on.
+/// Runs one block in place on rows that hold more than its residual. Hooks see the stream that the block works on; with
+/// hyper-connections, what attention reads of all streams, and behind the block the fold of all.
 fn run_in_row<O: Ops>(
     context: &BlockContext<'_, O>,
     (spec, row): (&BlockSpec, &BlockRow),
@@ -47,11 +49,22 @@ fn run_in_row<O: Ops>(
     let (ops, d_model) = (context.ops, row.d_model);
     let mut apart = SplitRow::of(ops, row, resid)?;
     let mut main = O::Buffer::default();
-    ops.put(&apart.main(row), d_model, &mut main)?;
+    s.attention.open = match row.connected() {
+        Some(hyper) => {
+            let (of_attention, sizes) = (&hyper.branches[0], (hyper.n, d_model));
+            let streams = std::mem::take(&mut apart.streams);
+            let open = OpenStreams::read(of_attention, context, sizes, streams, &mut main)?;
+            Some(open)
+        }
+        None => {
+            ops.put(&apart.main(row), d_model, &mut main)?;
+            None
+        }
+    };
     offer(ops, hooks, Hook::ResidPre, &mut main)?; // [row, d_model]
     rows(ops, hooks, Hook::ResidPre, resid)?; // [row, n_streams · d_model + n_kept]
     let mut predicted = Vec::new();
-    if let Some(streams) = &row.streams {
+    if let Some(streams) = row.predicted() {
         apart.put_main(row, &ops.get(&main)?.values);
         predicted = streams::predict(streams, context, &apart.streams, &main)?; // [row, n_streams · d_model]
         ops.put(&active(streams, d_model, &predicted), d_model, &mut main)?;
@@ -64,15 +77,16 @@ fn run_in_row<O: Ops>(
     if let Some(copies) = n_copies {
         predicted = predicted.repeat(copies);
     }
-    let of_streams = match &row.streams {
-        Some(streams) => {
+    let of_streams = match (row.predicted(), s.attention.open.take()) {
+        (_, Some(open)) => open.streams,
+        (Some(streams), None) => {
             let after = spread.as_ref().unwrap_or(context);
             let by_token = spec.by_token.as_deref();
             let corrected = streams::correct(streams, after, by_token, predicted, &main)?;
             ops.put(&active(streams, d_model, &corrected), d_model, &mut main)?;
             corrected
         }
-        None => ops.get(&main)?.values.into_owned(),
+        (None, None) => ops.get(&main)?.values.into_owned(),
     };
     emit(ops, hooks, Hook::ResidPost, &main)?;
     let joined = joined(row, &of_streams, &kept);
@@ -82,7 +96,7 @@ fn run_in_row<O: Ops>(
 }
 
 /// The stream that blocks work on. // all: [row, n_streams · d_model] → [row, d_model]
-fn active(streams: &StreamsSpec, d_model: usize, all: &[f32]) -> Vec<f32> {
+fn active(streams: &PredictedStreams, d_model: usize, all: &[f32]) -> Vec<f32> {
     columns(all, streams.n * d_model, streams.active * d_model, d_model)
 }
 

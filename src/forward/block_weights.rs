@@ -23,7 +23,7 @@ pub struct LatentWeights<'a, O: Ops> {
     pub q: Option<(O::Linear<'a>, O::Norm<'a>)>,
     pub kv: O::Linear<'a>,
     pub kv_norm: O::Norm<'a>,
-    pub shared_key: O::Linear<'a>,
+    pub shared_key: Option<O::Linear<'a>>,
 }
 
 /// Weights that produce queries, keys and values.
@@ -69,7 +69,10 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                 },
                 kv: shelf.linear(&latent.kv)?,
                 kv_norm: shelf.norm(&latent.kv_norm)?,
-                shared_key: shelf.linear(&latent.shared_key)?,
+                shared_key: match &latent.shared_key {
+                    Some(shared) => Some(shelf.linear(shared)?),
+                    None => None,
+                },
             }),
             None => None,
         };

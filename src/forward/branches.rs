@@ -13,6 +13,7 @@ use super::emit::{emit, offer, raw};
 use super::feed_forward::feed_forward_of_all;
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
+use super::hyper;
 use super::mixing::{Mixed, mix};
 use super::narrow::add_narrow;
 use super::scratch::{AttentionScratch, Scratch};
@@ -92,6 +93,9 @@ fn spread_mixed<O: Ops>(
     repeat(ops, output, copies)?;
     repeat(ops, resid, copies)?;
     s.kept = s.kept.repeat(copies);
+    if let Some(open) = &mut s.open {
+        open.repeat(copies);
+    }
     if let Some(parallel) = &mut mixed.parallel {
         repeat(ops, parallel, copies)?;
     }
@@ -129,7 +133,7 @@ fn attention_output<O: Ops>(
     Ok(attention)
 }
 
-/// Adds the output of attention to the residual. A parallel block adds it at its end.
+/// Adds the output of attention to the residual, or to all streams. A parallel block adds it at its end.
 fn add_attention<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
@@ -137,6 +141,9 @@ fn add_attention<O: Ops>(
     resid: &mut O::Buffer,
     s: &mut Scratch<O>,
 ) -> Result<()> {
+    if hyper::between(context, spec, &mut s.attention, resid)? {
+        return Ok(());
+    }
     let (ops, of_attention) = (context.ops, &s.attention);
     if spec.adds_to_normed {
         ops.copy(&of_attention.normed, resid)?;
@@ -196,6 +203,9 @@ fn add_feed_forward<O: Ops>(
     s: &mut Scratch<O>,
 ) -> Result<()> {
     let ops = context.ops;
+    if hyper::behind(context, spec, (&s.mlp_out, &mut s.attention), resid)? {
+        return Ok(());
+    }
     if spec.adds_to_normed && weights.mlp_pre.is_some() {
         ops.copy(&s.normed, resid)?;
     }

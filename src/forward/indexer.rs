@@ -8,7 +8,7 @@ use attnscope_compute::attention::{
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{IndexMaps, IndexSource, IndexerSpec, ProjectionSpec};
+use attnscope_spec::{IndexMaps, IndexSource, IndexerSpec, PoolMaps, ProjectionSpec};
 
 use super::context::BlockContext;
 use super::rows::put_columns;
@@ -22,6 +22,8 @@ pub struct IndexWeights<'a, O: Ops> {
     weights: Option<O::Linear<'a>>,
     q_norm: Option<O::Norm<'a>>,
     k_norm: Option<O::Norm<'a>>,
+    /// The map that shares in pools are made of.
+    shares: Option<O::Linear<'a>>,
 }
 
 impl<'a, O: Ops> IndexWeights<'a, O> {
@@ -40,6 +42,10 @@ impl<'a, O: Ops> IndexWeights<'a, O> {
             weights: weights.transpose()?,
             q_norm: shelf.optional_norm(&maps.q_norm)?,
             k_norm: shelf.optional_norm(&maps.k_norm)?,
+            shares: match &maps.pools {
+                Some(pools) => Some(shelf.linear(&pools.shares)?),
+                None => None,
+            },
         }))
     }
 }
@@ -57,11 +63,14 @@ pub(super) struct IndexBuffers<O: Ops> {
     /// Index heads, and their width; 0 without an indexer.
     n_heads: usize,
     d_head: usize,
+    d_key: usize,
     is_weighted: bool,
     /// [position, n_heads · d_head]
     q: O::Buffer,
-    /// [key, d_head]
+    /// [key, d_key]
     pub k: O::Buffer,
+    /// [position, d_head]
+    shares: O::Buffer,
     /// [position, n_heads]
     weights: O::Buffer,
 }
@@ -71,9 +80,11 @@ impl<O: Ops> Default for IndexBuffers<O> {
         Self {
             n_heads: 0,
             d_head: 0,
+            d_key: 0,
             is_weighted: false,
             q: O::Buffer::default(),
             k: O::Buffer::default(),
+            shares: O::Buffer::default(),
             weights: O::Buffer::default(),
         }
     }
@@ -107,6 +118,11 @@ pub(super) fn index_keys<O: Ops>(
     context
         .ops
         .linear(from, &weights.k, &mut to.k, context.pace)?;
+    if let Some(shares) = &weights.shares {
+        context
+            .ops
+            .linear(from, shares, &mut to.shares, context.pace)?;
+    }
     match &weights.weights {
         Some(map) => context.ops.linear(from, map, &mut to.weights, context.pace),
         None => Ok(()),
@@ -127,6 +143,7 @@ pub(super) fn finish_index<O: Ops>(
     let (index, kept) = (&mut s.index, &mut s.kept);
     index.n_heads = indexer.n_heads;
     index.d_head = indexer.d_head;
+    index.d_key = indexer.d_key();
     index.is_weighted = indexer.is_weighted;
     if let (Some(maps), Some(weights)) = (own_maps(spec), weights) {
         for (buffer, norm, source) in [
@@ -141,6 +158,12 @@ pub(super) fn finish_index<O: Ops>(
             let table = RopeTable::new(rope, &context.positions());
             ops.rope(&mut index.q, &table, indexer.d_head)?;
             ops.rope(&mut index.k, &table, indexer.d_head)?;
+        }
+        if let Some(pools) = &maps.pools {
+            add_places(context, pools, indexer.d_head, &mut index.shares)?;
+            let mut both = O::Buffer::default();
+            ops.join_heads(&index.k, &index.shares, 1, &mut both)?; // [position, 2 · d_head]
+            index.k = both;
         }
     }
     let width = kept.len() / n_rows.max(1);
@@ -164,6 +187,34 @@ pub(super) fn finish_index<O: Ops>(
     }
 }
 
+/// Adds the vector of each token's place in its pool; pools begin at the first token that is not padding. // shares: [row, d_head]
+fn add_places<O: Ops>(
+    context: &BlockContext<'_, O>,
+    pools: &PoolMaps,
+    d_head: usize,
+    shares: &mut O::Buffer,
+) -> Result<()> {
+    let stored = context
+        .tensors
+        .expect(&pools.places, &[pools.size, d_head])?;
+    let places = stored.widen()?;
+    let real = context.sequence.real.as_deref();
+    let first = real.and_then(|real| real.iter().position(|is_real| *is_real));
+    let (first, n_past) = (first.unwrap_or(0), context.n_past);
+    let n_new = context.sequence.len().saturating_sub(n_past).max(1);
+    let mut values = context.ops.get(shares)?.values.into_owned();
+    for (row_idx, row) in values.chunks_mut(d_head.max(1)).enumerate() {
+        let token_idx = n_past + row_idx % n_new;
+        let Some(idx) = token_idx.checked_sub(first) else {
+            continue;
+        };
+        let place = idx % pools.size;
+        let place = &places[place * d_head..(place + 1) * d_head];
+        row.iter_mut().zip(place).for_each(|(to, v)| *to += v);
+    }
+    context.ops.put_own(values, d_head, shares)
+}
+
 impl<O: Ops> IndexBuffers<O> {
     /// The buffers, and the columns of a row that keep each: the first, and how many.
     fn parts(
@@ -171,7 +222,7 @@ impl<O: Ops> IndexBuffers<O> {
         spec: &IndexerSpec,
         column: usize,
     ) -> impl Iterator<Item = (usize, usize, &mut O::Buffer)> {
-        let (n_q, n_k) = (spec.n_heads * spec.d_head, spec.d_head);
+        let (n_q, n_k) = (spec.n_heads * spec.d_head, spec.d_key());
         let weights = (column + n_q + n_k, spec.n_heads, &mut self.weights);
         let parts = [(column, n_q, &mut self.q), (column + n_q, n_k, &mut self.k)];
         let weights = spec.is_weighted.then_some(weights);
@@ -209,7 +260,7 @@ pub(super) fn with_picked<'v, O: Ops>(
     let width = index.n_heads * index.d_head;
     let input = IndexInput {
         q: &q.values[copy_idx * n_queries * width..],
-        k: &k.values[copy_idx * n_keys * index.d_head..],
+        k: &k.values[copy_idx * n_keys * index.d_key..(copy_idx + 1) * n_keys * index.d_key],
         weights: weights
             .as_ref()
             .map(|weights| &weights.values[copy_idx * n_queries * index.n_heads..]),

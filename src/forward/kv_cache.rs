@@ -60,10 +60,13 @@ pub(super) fn round_keys(attention: &AttentionSpec, spec: &ProjectionSpec, keys:
     let Some(latent) = &spec.latent else {
         return format.round(keys, attention.d_head);
     };
-    let n_shared = latent.shared_key.n_out();
+    let n_shared = latent
+        .shared_key
+        .as_ref()
+        .map_or(0, |shared| shared.n_out());
     for key in keys.chunks_mut(attention.d_head.max(1)) {
         let n_own = key.len().saturating_sub(n_shared);
-        format.round(&mut key[n_own..], n_shared);
+        format.round(&mut key[n_own..], n_shared.max(1));
     }
 }
 

@@ -23,6 +23,7 @@ mod grouped;
 mod head_order;
 mod heads;
 mod hook;
+mod hyper;
 mod indexer;
 mod keys_and_values;
 mod kv_cache;

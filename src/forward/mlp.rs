@@ -35,6 +35,13 @@ pub(super) fn run_mlp<O: Ops>(
             }
             ops.multiply(&mut s.hidden, &s.gate)?;
         }
+        (Some(gate), GateRule::LimitedBefore { limit }) => {
+            ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
+            ops.lower(&mut s.gate, limit)?;
+            ops.activate(spec.activation, &mut s.gate)?;
+            ops.clip(&mut s.hidden, limit)?;
+            ops.multiply(&mut s.hidden, &s.gate)?;
+        }
         (Some(gate), GateRule::Clamped { limit, alpha }) => {
             ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
             ops.clamped_gate(&mut s.hidden, &s.gate, limit, alpha)?;

@@ -143,8 +143,13 @@ pub(super) fn project_only<O: Ops>(
             store_latents(ops, attention, &mut s.normed_latent)?;
             ops.linear(&s.normed_latent, k, &mut s.own_key, context.pace)?; // [position, n_heads · own]
             ops.linear(&s.normed_latent, v, &mut s.v, context.pace)?;
-            ops.linear(keys_in, &latent.shared_key, &mut s.shared_key, context.pace)?; // [position, shared]
-            ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
+            match &latent.shared_key {
+                Some(shared) => {
+                    ops.linear(keys_in, shared, &mut s.shared_key, context.pace)?; // [position, shared]
+                    ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
+                }
+                None => ops.copy(&s.own_key, &mut s.k)?,
+            }
         }
         _ => {}
     }

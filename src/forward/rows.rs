@@ -4,9 +4,10 @@
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockRow, BlockSpec, RowSpec};
+use attnscope_spec::{BlockRow, BlockSpec, RowSpec, StreamEnds};
 
 use super::context::BlockContext;
+use super::hyper::{self, OpenStreams};
 use super::streams;
 
 /// Writes some columns of rows. // rows: [row, width]; from: [row, n]
@@ -59,8 +60,13 @@ pub(super) fn read_of<O: Ops>(
     };
     let apart = SplitRow::of(context.ops, row, resid)?;
     let mut main = O::Buffer::default();
+    if let Some(hyper) = row.connected() {
+        let (of_attention, sizes) = (&hyper.branches[0], (hyper.n, row.d_model));
+        OpenStreams::read(of_attention, context, sizes, apart.streams, &mut main)?;
+        return Ok(Some((main, apart.kept)));
+    }
     context.ops.put(&apart.main(row), row.d_model, &mut main)?;
-    if let Some(streams) = &row.streams {
+    if let Some(streams) = row.predicted() {
         let predicted = streams::predict(streams, context, &apart.streams, &main)?;
         let first = streams.active * row.d_model;
         let read = columns(&predicted, streams.n * row.d_model, first, row.d_model);
@@ -77,7 +83,8 @@ pub(super) fn begin<O: Ops>(
 ) -> Result<()> {
     let first = ops.get(resid)?.values.into_owned();
     let others = match &spec.streams {
-        Some(maps) => streams::begin(maps, ops, tensors, resid, &first)?,
+        Some(StreamEnds::Mapped(maps)) => streams::begin(maps, ops, tensors, resid, &first)?,
+        Some(StreamEnds::Copied { n, .. }) => vec![first.clone(); n - 1],
         None => Vec::new(),
     };
     let (d_model, width) = (spec.d_model, spec.width());
@@ -99,15 +106,21 @@ pub(super) fn end<O: Ops>(
 ) -> Result<()> {
     let host = ops.get(resid)?;
     let (d_model, width) = (spec.d_model, host.width);
-    let streams: Vec<Vec<f32>> = (0..spec.n_streams())
-        .map(|idx| columns(&host.values, width, idx * d_model, d_model))
-        .collect();
-    drop(host);
-    let mean = match &spec.streams {
-        Some(maps) => streams::end(maps, ops, tensors, &streams)?,
-        None => streams.concat(),
+    let n = spec.n_streams();
+    let one = match &spec.streams {
+        Some(StreamEnds::Mapped(maps)) => {
+            let stream = |idx| columns(&host.values, width, idx * d_model, d_model);
+            let all: Vec<Vec<f32>> = (0..n).map(stream).collect();
+            streams::end(maps, ops, tensors, &all)?
+        }
+        Some(StreamEnds::Copied { fold, .. }) => {
+            let all = columns(&host.values, width, 0, n * d_model);
+            hyper::fold(fold, (ops, tensors, &|| false), (n, d_model), &all)?
+        }
+        None => columns(&host.values, width, 0, d_model),
     };
-    ops.put(&mean, d_model, to)
+    drop(host);
+    ops.put(&one, d_model, to)
 }
 
 #[cfg(test)]

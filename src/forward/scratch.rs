@@ -2,6 +2,7 @@
 
 use attnscope_compute::ops::Ops;
 
+use super::hyper::OpenStreams;
 use super::indexer::IndexBuffers;
 use super::keys_and_values::KeysAndValues;
 
@@ -33,6 +34,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) bias_factors: Vec<f32>,
     /// Keys and values kept in the rows for later layers. // [position, n_kept]
     pub(super) kept: Vec<f32>,
+    /// The streams of a block with hyper-connections, while it runs.
+    pub(super) open: Option<OpenStreams>,
     /// Keys and values of global tokens.
     pub(super) global: Option<GlobalBuffers<O>>,
     /// KV cache of processed tokens, and after a run of the new ones too.
@@ -77,6 +80,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             index: IndexBuffers::default(),
             bias_factors: Vec::new(),
             kept: Vec::new(),
+            open: None,
             global: None,
             past: None,
         }

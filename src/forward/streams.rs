@@ -5,7 +5,7 @@ use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::{Activation, Ops};
-use attnscope_spec::{StreamMaps, StreamsSpec, TokenBranch};
+use attnscope_spec::{PredictedStreams, StreamMaps, TokenBranch};
 
 use super::context::BlockContext;
 use super::token_branch::of_tokens;
@@ -29,7 +29,7 @@ fn as_long_as(others: &[f32], rows: &mut [f32], width: usize) {
 
 /// Returns the input of both the prediction and the correction map. // from: [row, d_model] → [row, n]
 fn routed<O: Ops>(
-    spec: &StreamsSpec,
+    spec: &PredictedStreams,
     context: &BlockContext<'_, O>,
     from: &O::Buffer,
 ) -> Result<O::Buffer> {
@@ -44,7 +44,7 @@ fn routed<O: Ops>(
 
 /// Predicts all streams after the block. // streams, result: [row, n · d_model]; main: [row, d_model]
 pub(super) fn predict<O: Ops>(
-    spec: &StreamsSpec,
+    spec: &PredictedStreams,
     context: &BlockContext<'_, O>,
     streams: &[f32],
     main: &O::Buffer,
@@ -73,7 +73,7 @@ pub(super) fn predict<O: Ops>(
 /// Corrects all predicted streams, given the block's output `main`; the per-token branch is added to all streams except the
 /// first. // predicted, result: [row, n · d_model]; main: [row, d_model]
 pub(super) fn correct<O: Ops>(
-    spec: &StreamsSpec,
+    spec: &PredictedStreams,
     context: &BlockContext<'_, O>,
     by_token: Option<&TokenBranch>,
     mut predicted: Vec<f32>,

@@ -125,10 +125,7 @@ fn activations(block: &BlockSpec, d_model: usize) -> usize {
     // Other mixers also hold their projections on the host: joined, convolved and split.
     let of_other = |mixer: &TokenMixer| 3 * outputs(&mixer.linears());
     // Rows with several streams or kept values are split and joined again.
-    let of_row = |row: &BlockRow| {
-        let n = row.streams.as_ref().map_or(1, |streams| streams.n);
-        4 * (n * d_model + row.n_kept)
-    };
+    let of_row = |row: &BlockRow| 4 * (row.n_streams() * d_model + row.n_kept);
     outputs(&block.linears())
         + 8 * d_model
         + block.row.as_deref().map_or(0, of_row)

@@ -67,6 +67,8 @@ pub enum GateRule {
     Clamped { limit: f32, alpha: f32 },
     /// act(gate) · up, each clipped to ±limit.
     Limited { limit: f32 },
+    /// act(gate) · up, before which the gate is lowered to the limit and up is clipped to ±limit.
+    LimitedBefore { limit: f32 },
 }
 
 /// A mixture of experts: many feed-forward layers, of which each token uses a few.

@@ -12,14 +12,25 @@ pub struct IndexerSpec {
     pub d_head: usize,
     /// Whether each head's score has a weight of its own, and the weighted scores are summed.
     pub is_weighted: bool,
+    /// Whether keys are pooled: each is followed by as many values, of which shares are made.
+    pub is_pooled: bool,
     pub source: IndexSource,
 }
 
 impl IndexerSpec {
+    /// Number of values of a key, with those of which its shares are made.
+    pub fn d_key(&self) -> usize {
+        if self.is_pooled {
+            2 * self.d_head
+        } else {
+            self.d_head
+        }
+    }
+
     /// Number of values per position: queries, the key, and weights.
     pub fn width(&self) -> usize {
         let n_weights = if self.is_weighted { self.n_heads } else { 0 };
-        (self.n_heads + 1) * self.d_head + n_weights
+        self.n_heads * self.d_head + self.d_key() + n_weights
     }
 }
 
@@ -49,6 +60,18 @@ pub struct IndexMaps {
     pub q_norm: Option<NormSource>,
     pub k_norm: Option<NormSource>,
     pub rope: Option<RopeSpec>,
+    pub pools: Option<PoolMaps>,
+}
+
+/// What the shares of keys in their pool's key are made of: a map of the input, and a vector for each place in a pool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolMaps {
+    /// Tokens of a pool.
+    pub size: usize,
+    /// [d_head]
+    pub shares: LinearSource,
+    /// [size, d_head]
+    pub places: String,
 }
 
 impl IndexMaps {
@@ -56,6 +79,7 @@ impl IndexMaps {
         [&mut self.q, &mut self.k]
             .into_iter()
             .chain(&mut self.weights)
+            .chain(self.pools.iter_mut().map(|pools| &mut pools.shares))
     }
 
     pub(super) fn norms_mut(&mut self) -> impl Iterator<Item = &mut NormSource> {

@@ -12,6 +12,7 @@ mod feed_forward;
 mod global_maps;
 mod grids;
 mod head;
+mod hyper;
 mod indexer;
 mod labels;
 pub mod mixers;
@@ -45,7 +46,8 @@ pub use feed_forward::{
 };
 pub use global_maps::GlobalMaps;
 pub use head::{HeadSpec, TransformSpec};
-pub use indexer::{IndexMaps, IndexSource, IndexerSpec};
+pub use hyper::{ConnectionSpec, FoldSpec, HyperSpec, StreamWeights};
+pub use indexer::{IndexMaps, IndexSource, IndexerSpec, PoolMaps};
 pub use labels::{LabelKind, Labels, Pooled};
 pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
@@ -56,7 +58,9 @@ pub use projected::{BiasGate, DistanceRows, LatentSpec, QueryBiases, RelativeSou
 pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
-pub use rows::{BlockRow, KvSharing, RowSpec, Shortcut, StreamMaps, StreamsSpec};
+pub use rows::{
+    BlockRow, KvSharing, PredictedStreams, RowSpec, Shortcut, StreamEnds, StreamMaps, StreamsSpec,
+};
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use source::{
     HeadAxes, InputPart, LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource,

@@ -11,8 +11,8 @@ pub struct LatentSpec {
     /// Hidden → the latent that keys and values are projected from.
     pub kv: LinearSource,
     pub kv_norm: NormSource,
-    /// Hidden → the rotary part of a key, shared by all heads.
-    pub shared_key: LinearSource,
+    /// Hidden → the part of a key that all heads share, which rotates; `None` if there is no such part.
+    pub shared_key: Option<LinearSource>,
 }
 
 /// Vectors per distance.

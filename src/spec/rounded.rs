@@ -7,9 +7,10 @@ use attnscope_compute::kernels::{BlockFormat, NumberFormat};
 use super::block::{BlockSpec, Mixer};
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::head::HeadSpec;
+use super::hyper::FoldSpec;
 use super::indexer::IndexSource;
 use super::projection::ProjectionSpec;
-use super::rows::Shortcut;
+use super::rows::{Shortcut, StreamEnds, StreamsSpec};
 use super::source::{LinearSource, NormSource};
 use super::stack::StackSpec;
 
@@ -72,6 +73,12 @@ impl WeightFormat {
         }
     }
 
+    fn fold(self, fold: &mut FoldSpec) {
+        if let FoldSpec::Weighted(weights) = fold {
+            self.spared([&mut weights.map]);
+        }
+    }
+
     fn norms<'a>(self, norms: impl IntoIterator<Item = &'a mut NormSource>) {
         if let Some(format) = self.number() {
             norms
@@ -91,7 +98,8 @@ impl WeightFormat {
         ];
         self.norms(norms.into_iter().flatten());
         if let Some(latent) = &mut spec.latent {
-            self.maps([&mut latent.kv, &mut latent.shared_key]);
+            self.map(&mut latent.kv);
+            self.maps(&mut latent.shared_key);
             self.norms([&mut latent.kv_norm]);
             if let Some((map, norm)) = &mut latent.q {
                 self.map(map);
@@ -188,15 +196,22 @@ impl BlockSpec {
         if let Some(Shortcut::Begins(layer)) = shortcut {
             format.feed_forward(layer);
         }
-        let streams = self.row.as_mut().and_then(|row| row.streams.as_mut());
-        if let Some(streams) = streams {
-            let maps = [
-                &mut streams.router,
-                &mut streams.predict,
-                &mut streams.correct,
-            ];
-            format.spared(maps);
-            format.norms([&mut streams.router_norm]);
+        match self.row.as_mut().and_then(|row| row.streams.as_mut()) {
+            Some(StreamsSpec::Predicted(streams)) => {
+                let maps = [
+                    &mut streams.router,
+                    &mut streams.predict,
+                    &mut streams.correct,
+                ];
+                format.spared(maps);
+                format.norms([&mut streams.router_norm]);
+            }
+            Some(StreamsSpec::Connected(hyper)) => {
+                let branches = hyper.branches.iter_mut();
+                format.spared(branches.map(|branch| &mut branch.weights.map));
+                format.fold(&mut hyper.fold);
+            }
+            None => {}
         }
         let norms = [
             &mut self.attn_pre,
@@ -222,8 +237,12 @@ impl StackSpec {
         format.norms(&mut self.final_norm);
         format.spared(&mut self.last_map);
         let rows = self.rows.as_mut();
-        if let Some(maps) = rows.and_then(|rows| rows.streams.as_mut()) {
-            format.spared(maps.first.iter_mut().chain(&mut maps.last));
+        match rows.and_then(|rows| rows.streams.as_mut()) {
+            Some(StreamEnds::Mapped(maps)) => {
+                format.spared(maps.first.iter_mut().chain(&mut maps.last));
+            }
+            Some(StreamEnds::Copied { fold, .. }) => format.fold(fold),
+            None => {}
         }
     }
 }

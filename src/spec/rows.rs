@@ -1,6 +1,7 @@
 //! Rows that hold more than one residual: several streams, and keys and values shared between layers.
 
 use super::feed_forward::FeedForward;
+use super::hyper::{FoldSpec, HyperSpec};
 use super::source::{LinearSource, NormSource};
 
 /// Layout of the rows of a stack.
@@ -8,14 +9,14 @@ use super::source::{LinearSource, NormSource};
 pub struct RowSpec {
     pub d_model: usize,
     /// How the additional streams are created and merged.
-    pub streams: Option<StreamMaps>,
+    pub streams: Option<StreamEnds>,
     /// Number of columns after the streams, for keys and values kept for later layers.
     pub n_kept: usize,
 }
 
 impl RowSpec {
     pub fn n_streams(&self) -> usize {
-        1 + self.streams.as_ref().map_or(0, |maps| maps.first.len())
+        self.streams.as_ref().map_or(1, StreamEnds::n)
     }
 
     /// Number of values in a row.
@@ -47,6 +48,15 @@ pub enum Shortcut {
 }
 
 impl BlockRow {
+    /// What a shortcut does in the block, in a word.
+    pub fn shortcut_word(&self) -> &'static str {
+        match self.shortcut {
+            Some(Shortcut::Begins(_)) => "begins",
+            Some(Shortcut::Ends) => "ends",
+            None => "none",
+        }
+    }
+
     /// The feed-forward layer of a shortcut that begins in the block.
     pub fn begun(&self) -> Option<&FeedForward> {
         match &self.shortcut {
@@ -55,14 +65,39 @@ impl BlockRow {
         }
     }
 
+    /// The streams of a block that works on one of them.
+    pub fn predicted(&self) -> Option<&PredictedStreams> {
+        match &self.streams {
+            Some(StreamsSpec::Predicted(streams)) => Some(streams),
+            Some(StreamsSpec::Connected(_)) | None => None,
+        }
+    }
+
+    /// The hyper-connections of a block that works on all streams.
+    pub fn connected(&self) -> Option<&HyperSpec> {
+        match &self.streams {
+            Some(StreamsSpec::Connected(hyper)) => Some(hyper),
+            Some(StreamsSpec::Predicted(_)) | None => None,
+        }
+    }
+
     /// Number of streams of a row; 1 if the block does not mix several.
     pub fn n_streams(&self) -> usize {
-        self.streams.as_ref().map_or(1, |streams| streams.n)
+        self.streams.as_ref().map_or(1, StreamsSpec::n)
+    }
+
+    /// How the block mixes the streams, in words.
+    pub fn stream_rule(&self) -> String {
+        match &self.streams {
+            None => "none".to_owned(),
+            Some(StreamsSpec::Predicted(_)) => "AltUp".to_owned(),
+            Some(StreamsSpec::Connected(hyper)) => hyper.words(),
+        }
     }
 
     /// The stream that the block works on.
     pub fn active(&self) -> usize {
-        self.streams.as_ref().map_or(0, |streams| streams.active)
+        self.predicted().map_or(0, |streams| streams.active)
     }
 }
 
@@ -80,9 +115,27 @@ pub enum KvSharing {
     },
 }
 
+/// How a block reads and writes several streams.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamsSpec {
+    /// It works on one, from which it predicts and corrects all (AltUp).
+    Predicted(PredictedStreams),
+    /// Its branches read and write all (hyper-connections).
+    Connected(Box<HyperSpec>),
+}
+
+impl StreamsSpec {
+    pub fn n(&self) -> usize {
+        match self {
+            Self::Predicted(streams) => streams.n,
+            Self::Connected(hyper) => hyper.n,
+        }
+    }
+}
+
 /// How a block predicts and corrects streams. Both maps read tanh(router(norm(x))).
 #[derive(Debug, Clone, PartialEq)]
-pub struct StreamsSpec {
+pub struct PredictedStreams {
     pub n: usize,
     /// The stream that the block works on.
     pub active: usize,
@@ -97,6 +150,34 @@ pub struct StreamsSpec {
     pub scale: Option<String>,
 }
 
+/// How several streams begin and end.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamEnds {
+    Mapped(StreamMaps),
+    /// All begin as the embedding, and one rule folds them before the final norm.
+    Copied {
+        n: usize,
+        fold: FoldSpec,
+    },
+}
+
+impl StreamEnds {
+    pub fn n(&self) -> usize {
+        match self {
+            Self::Mapped(maps) => 1 + maps.first.len(),
+            Self::Copied { n, .. } => *n,
+        }
+    }
+
+    /// The published name of the rule.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Mapped(_) => "AltUp",
+            Self::Copied { .. } => "hyper-connections",
+        }
+    }
+}
+
 /// How additional streams are created from the embedding, and merged before the final norm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamMaps {
@@ -106,7 +187,7 @@ pub struct StreamMaps {
     pub last: Vec<LinearSource>,
 }
 
-impl StreamsSpec {
+impl PredictedStreams {
     pub fn linears(&self) -> [&LinearSource; 3] {
         [&self.router, &self.predict, &self.correct]
     }

@@ -8,7 +8,8 @@ use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
     BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec,
-    ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, TableSource, TokenMixer,
+    ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamWeights,
+    TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -210,10 +211,19 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.linear(format_args!("{name}embed.projection"), linear);
         }
         let streams = stack.rows.iter().filter_map(|rows| rows.streams.as_ref());
-        for maps in streams {
-            for (what, maps) in [("first", &maps.first), ("last", &maps.last)] {
-                for (nth, linear) in maps.iter().enumerate() {
-                    self.linear(format_args!("{name}streams.{what}.{nth}"), linear);
+        for ends in streams {
+            match ends {
+                StreamEnds::Mapped(maps) => {
+                    for (what, maps) in [("first", &maps.first), ("last", &maps.last)] {
+                        for (nth, linear) in maps.iter().enumerate() {
+                            self.linear(format_args!("{name}streams.{what}.{nth}"), linear);
+                        }
+                    }
+                }
+                StreamEnds::Copied { fold, .. } => {
+                    if let Some(weights) = fold.weights() {
+                        self.stream_weights(&format!("{name}streams.fold"), weights, 1);
+                    }
                 }
             }
         }
@@ -381,8 +391,12 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.linear(format_args!("{name}narrow.out"), &narrow.out);
             self.norm(format_args!("{name}narrow"), Some(&narrow.norm), None);
         }
-        let streams = block.row.as_ref().and_then(|row| row.streams.as_ref());
-        if let Some(streams) = streams {
+        let row = block.row.as_ref();
+        let connections = row.and_then(|row| row.connected());
+        for (what, weights, n) in connections.iter().flat_map(|hyper| hyper.weights()) {
+            self.stream_weights(&format!("{name}streams.{what}"), weights, n);
+        }
+        if let Some(streams) = row.and_then(|row| row.predicted()) {
             let keys = ["router", "predict", "correct"];
             self.linears(format_args!("{name}streams."), &keys, streams.linears());
             let norm = Some(&streams.router_norm);
@@ -399,6 +413,14 @@ impl<'v, 'a> Walk<'v, 'a> {
             // The table of tokens is that of the embedding.
             self.table(format_args!("{name}by_token.rows"), branch.rows.as_ref());
         }
+    }
+
+    /// What weighs residual streams, with the number of its factors.
+    fn stream_weights(&mut self, name: &str, weights: &'a StreamWeights, n_scales: usize) {
+        self.linear(format_args!("{name}"), &weights.map);
+        self.vector(format_args!("{name}.scale"), &weights.scale, vec![n_scales]);
+        let n = weights.map.n_out();
+        self.vector(format_args!("{name}.base"), &weights.base, vec![n]);
     }
 
     fn feed_forward(&mut self, name: &str, feed_forward: &'a FeedForward) {

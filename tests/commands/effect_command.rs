@@ -119,7 +119,7 @@ fn shares_sum_to_the_logit_and_sources_to_their_heads() {
 
 #[test]
 fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
-    let cases: [(&str, &[&str], &str); 9] = [
+    let cases: [(&str, &[&str], &str); 11] = [
         (
             "oracle/bert/model",
             &["--tokens", "5,9,2", "--by", "attribution"],
@@ -179,6 +179,25 @@ fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
             &["--text", TEXT, "--by", "ablation", "--replace", "other"],
             "no other prompt",
         ),
+        (
+            "oracle/hy_v4/model",
+            &["--tokens", "5,9,2", "--by", "attribution"],
+            "(hyper-connections)",
+        ),
+        (
+            "oracle/hy_v4/model",
+            &[
+                "--tokens",
+                "5,9,2",
+                "--corrupted-tokens",
+                "5,8,2",
+                "--by",
+                "patching",
+                "--parts",
+                "residual",
+            ],
+            "the residual is several streams",
+        ),
     ];
     for (checkpoint, words, expected) in cases {
         let output = effect(checkpoint, words);
@@ -186,6 +205,28 @@ fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.contains(expected), "{words:?}: {said}");
     }
+}
+
+#[test]
+fn streams_are_patched_branch_by_branch_and_the_lens_folds_them() {
+    const MODEL: &str = "oracle/hy_v4/model";
+    let clean = ["--tokens", "5,9,20,7,33,41", "--by"];
+    let corrupted = ["patching", "--corrupted-tokens", "5,9,21,7,33,41"];
+    let patched = document(MODEL, &[&clean[..], &corrupted].concat());
+    let parts = rows(&patched).iter().map(|row| row["part"].as_str());
+    let parts: std::collections::BTreeSet<&str> = parts.map(|part| part.expect("a part")).collect();
+    let expected = ["attention", "feed_forward", "head"];
+    assert_eq!(parts, expected.into_iter().collect());
+    let notes = patched["notes"].as_array().expect("notes").iter();
+    let mut notes = notes.filter_map(Value::as_str);
+    assert!(notes.any(|note| note.contains("hyper-connections")));
+    // What the head reads behind the last layer is the model's own prediction, and behind an earlier one it is not.
+    let lens = document(MODEL, &[&clean[..], &["lens", "--position", "5"]].concat());
+    let divergences = rows(&lens).iter().map(|row| row["kl"].as_f64());
+    let divergences: Vec<f64> = divergences.map(|kl| kl.expect("a number")).collect();
+    let (last, earlier) = divergences.split_last().expect("depths");
+    assert!(*last == 0.0 && earlier.len() == 3, "{divergences:?}");
+    assert!(earlier.iter().all(|kl| *kl > 1e-3), "{divergences:?}");
 }
 
 #[test]

@@ -179,13 +179,15 @@ fn every_family_goes_on_from_what_it_has_read() {
 /// What an engine changes of its cache holds for each token on its own.
 #[test]
 fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
-    const CHOSEN: [&str; 8] = [
+    const CHOSEN: [&str; 10] = [
         "llama",
         "gpt2",
         "gemma2_b",
         "deepseek_v3",
         "deepseek_v32",
         "glm_moe_dsa",
+        "hy_v4",
+        "glm5_next",
         "minimax_m3_vl_text",
         "t5_v11",
     ];
@@ -209,11 +211,13 @@ fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
 
 #[test]
 fn an_edited_end_reads_only_what_is_new() {
-    const CHOSEN: [&str; 15] = [
+    const CHOSEN: [&str; 17] = [
         "llama",
         "longcat_flash",
         "deepseek_v32",
         "glm_moe_dsa",
+        "hy_v4",
+        "glm5_next",
         "minimax_m3_vl_text",
         "gpt2_b",
         "t5",

@@ -73,6 +73,8 @@ fn heads_run_alone_as_among_others() {
         ("longcat_flash", usize::MAX),
         ("glm_moe_dsa", usize::MAX),
         ("glm_moe_dsa", 0),
+        ("hy_v4", usize::MAX),
+        ("hy_v4", 0),
         ("wav2vec2_conformer", 0),
         ("wavlm", 0),
         ("minimax_m3_vl_text", 0),

@@ -44,7 +44,7 @@ fn expected(case: &Case, values: [&[f32]; 3], group: usize, query: usize) -> Vec
         let is_near = case.window.is_none_or(|width| query < key + width);
         key <= query && is_near && case.real.as_ref().is_none_or(|real| real[key])
     };
-    let KeyRank::Indexer(KeyBlocks { size, n_local }) = case.top.by else {
+    let KeyRank::Indexer(KeyBlocks { size, n_local, .. }) = case.top.by else {
         panic!("no indexer");
     };
     let mut blocks: Vec<(f64, usize)> = Vec::new();
@@ -71,7 +71,13 @@ fn expected(case: &Case, values: [&[f32]; 3], group: usize, query: usize) -> Vec
 
 #[test]
 fn an_indexer_picks_the_keys_with_the_largest_scores() {
-    let by = |size, n_local| KeyRank::Indexer(KeyBlocks { size, n_local });
+    let by = |size, n_local| {
+        KeyRank::Indexer(KeyBlocks {
+            size,
+            n_local,
+            are_pooled: false,
+        })
+    };
     for (n, n_index_heads, is_weighted, n_kept, by, window) in [
         (1, 3, true, 4, by(1, 0), None),
         (70, 6, true, 5, by(1, 0), None),

@@ -14,8 +14,8 @@ use attnscope_report::{
 use attnscope_run::input_of;
 use attnscope_spec::{Place, Stack};
 use attnscope_studies::effect::{
-    Ablation, Asked, Base, Pair, Part, Patching, PatchingStep, Sensitivity, Step, attribute,
-    circuits, contributions, head_of, lens, retrieval, rollout,
+    Ablation, Asked, Base, NO_RESIDUAL, Pair, Part, Patching, PatchingStep, Sensitivity, Step,
+    attribute, circuits, contributions, head_of, lens, retrieval, rollout,
 };
 
 use super::stopping::Stopping;
@@ -287,6 +287,9 @@ impl Measuring<'_> {
         let of_token = |id: u32| self.label(id);
         let labels = Self::labels(prompt, &of_token);
         let mut sheet = patching_sheet(&patching, &labels, self.words(asked));
+        if patching.leaves_residual {
+            sheet.notes.push(NO_RESIDUAL.to_owned());
+        }
         if !each {
             sheet.notes.push(format!(
                 "{n} tokens: all positions are patched at once; --each-position patches every one by itself too"

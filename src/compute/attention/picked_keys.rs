@@ -21,7 +21,8 @@ const BITS: usize = u64::BITS as usize;
 pub struct IndexInput<'a> {
     /// Only the queries that run. // [query, n_heads · d_head]
     pub q: &'a [f32],
-    /// [key, d_head]
+    /// Of pooled blocks, each key is followed by what its shares in its block's key are made of.
+    /// // [key, d_head], or [key, 2 · d_head]
     pub k: &'a [f32],
     /// [query, n_heads]
     pub weights: Option<&'a [f32]>,
@@ -58,6 +59,17 @@ impl PickedKeys {
             Some(_) => 1,
             None => input.n_heads.max(1),
         };
+        let pooled = blocks
+            .are_pooled
+            .then(|| pooled_keys(input, blocks.size, visibility));
+        let input = match &pooled {
+            Some(keys) => IndexInput { k: keys, ..input },
+            None => input,
+        };
+        let n_scored = match &pooled {
+            Some(keys) => keys.len() / input.d_head.max(1),
+            None => visibility.n_keys,
+        };
         let mut bits = vec![0; n_groups * n_queries * stride];
         let rows = bits.par_chunks_mut((n_queries * stride).max(1));
         let picked: Option<Vec<()>> = rows
@@ -71,11 +83,12 @@ impl PickedKeys {
                     return None;
                 }
                 let queries = first..first + rows.len() / stride;
-                let scores = input.scores(group_idx, &queries, visibility.n_keys); // [row, key]
-                let scores = scores.chunks(visibility.n_keys.max(1));
+                let scores = input.scores(group_idx, &queries, n_scored); // [row, key]
+                let pick = if blocks.are_pooled { pick_pools } else { pick };
                 let mut candidates = Vec::new();
-                for ((nth, scores), bits) in queries.zip(scores).zip(rows.chunks_mut(stride)) {
+                for (idx, (nth, bits)) in queries.zip(rows.chunks_mut(stride)).enumerate() {
                     let query_idx = first_query + nth;
+                    let scores = &scores[idx * n_scored..(idx + 1) * n_scored];
                     pick(
                         (top.n, blocks),
                         (visibility, query_idx),
@@ -204,6 +217,62 @@ fn pick(
     }
 }
 
+/// The key of every whole block from the first token on: the mean of its keys, each value weighed by a softmax over the block of the
+/// values behind the keys. // [block, d_head]
+fn pooled_keys(input: IndexInput<'_>, size: usize, visibility: &Visibility) -> Vec<f32> {
+    let (d_head, first) = (input.d_head, visibility.first_real_key().unwrap_or(0));
+    let n_blocks = visibility.n_keys.saturating_sub(first) / size.max(1);
+    let mut pooled = vec![0.0; n_blocks * d_head];
+    for (block_idx, to) in pooled.chunks_mut(d_head.max(1)).enumerate() {
+        let start = first + block_idx * size;
+        let rows = &input.k[start * 2 * d_head..(start + size) * 2 * d_head];
+        for (column, to) in to.iter_mut().enumerate() {
+            let made_of = || rows.chunks(2 * d_head).map(|row| row[d_head + column]);
+            let largest = made_of().fold(f32::NEG_INFINITY, f32::max);
+            let shares = made_of().map(|value| (value - largest).exp());
+            let sum: f32 = shares.clone().sum();
+            let keys = rows.chunks(2 * d_head).map(|row| row[column]);
+            *to = keys
+                .zip(shares)
+                .map(|(key, share)| key * (share / sum))
+                .sum();
+        }
+    }
+    pooled
+}
+
+/// Picks whole blocks of one query by the scores of their keys, and keeps what it sees behind the last whole one. // scores: [block]
+fn pick_pools(
+    (n, blocks): (usize, KeyBlocks),
+    (visibility, query_idx): (&Visibility, usize),
+    scores: &[f32],
+    candidates: &mut Vec<(f32, usize)>,
+    bits: &mut [u64],
+) {
+    let (size, first) = (blocks.size.max(1), visibility.first_real_key().unwrap_or(0));
+    let seen = visibility.range(query_idx);
+    let seen = seen.filter(|key_idx| visibility.is_seen(query_idx, *key_idx));
+    let n_seen = seen.count();
+    candidates.clear();
+    for (block_idx, score) in scores.iter().enumerate() {
+        let keys = first + block_idx * size..first + (block_idx + 1) * size;
+        let is_whole = keys.clone().all(|key_idx| visibility.is_real_key(key_idx));
+        if is_whole && visibility.sees(query_idx, keys.end - 1) {
+            candidates.push((*score, block_idx));
+        }
+    }
+    keep_largest(candidates, (n / size).max(1));
+    let mut keep = |key_idx: usize| bits[key_idx / BITS] |= 1 << (key_idx % BITS);
+    for (_, block_idx) in candidates.iter() {
+        let start = first + block_idx * size;
+        (start..start + size).for_each(&mut keep);
+    }
+    let behind = first + n_seen - n_seen % size..first + n_seen;
+    behind
+        .filter(|key_idx| *key_idx < visibility.n_keys)
+        .for_each(&mut keep);
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::spec::Mask;
@@ -245,6 +314,32 @@ mod tests {
     }
 
     #[test]
+    fn pools_rank_by_a_mean_of_their_keys_and_what_is_behind_the_last_is_kept() {
+        let input = IndexInput {
+            q: &[1.0; 7],
+            // Keys of pools: of 8 and 0, all of the second; of 1 and 3, the mean; of 6 and 0, almost all of the first.
+            k: &[
+                8.0, -90.0, 0.0, 0.0, 1.0, 0.0, 3.0, 0.0, 6.0, 50.0, 0.0, 0.0, 9.0, 0.0,
+            ],
+            weights: Some(&[1.0; 7]),
+            n_heads: 1,
+            d_head: 1,
+        };
+        let top = TopKeys {
+            n: 2,
+            by: KeyRank::Indexer(KeyBlocks {
+                size: 2,
+                n_local: 0,
+                are_pooled: true,
+            }),
+        };
+        let rows = &picked(top, input, (7, 1))[0];
+        assert_eq!(rows[..3], [vec![0], vec![0, 1], vec![0, 1, 2]]);
+        assert_eq!(rows[3..5], [vec![2, 3], vec![2, 3, 4]]);
+        assert_eq!(rows[5..], [vec![4, 5], vec![4, 5, 6]]);
+    }
+
+    #[test]
     fn weights_join_index_heads_and_negative_products_count_as_zero() {
         let input = IndexInput {
             q: &[1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0, -1.0],
@@ -275,7 +370,11 @@ mod tests {
         };
         let top = |n_local| TopKeys {
             n: 2,
-            by: KeyRank::Indexer(KeyBlocks { size: 2, n_local }),
+            by: KeyRank::Indexer(KeyBlocks {
+                size: 2,
+                n_local,
+                are_pooled: false,
+            }),
         };
         let of = |rows: &[Vec<Vec<usize>>], query_idx: usize| {
             [0, 2].map(|head_idx: usize| rows[head_idx][query_idx].clone())

@@ -44,6 +44,9 @@ pub struct KeyBlocks {
     pub size: usize,
     /// Blocks up to the query's own that rank before all others.
     pub n_local: usize,
+    /// Whether a block is ranked by one key, a weighted mean of its keys. Blocks then begin at the first token, only those that a query
+    /// sees whole are ranked, and the tokens behind the last of them are kept.
+    pub are_pooled: bool,
 }
 
 impl KeyBlocks {
@@ -51,13 +54,14 @@ impl KeyBlocks {
     pub const SINGLE: Self = Self {
         size: 1,
         n_local: 0,
+        are_pooled: false,
     };
 }
 
 impl TopKeys {
-    /// Whether keys are ranked in blocks of several. A block begins at a multiple of its size, wherever the text begins.
+    /// Whether keys are ranked in blocks of several that are cut without regard to the text: a block begins at a multiple of its size, wherever the text begins.
     pub fn ranks_blocks(self) -> bool {
-        matches!(self.by, KeyRank::Indexer(blocks) if blocks.size > 1)
+        matches!(self.by, KeyRank::Indexer(blocks) if blocks.size > 1 && !blocks.are_pooled)
     }
 }
 
@@ -66,13 +70,16 @@ impl fmt::Display for TopKeys {
         write!(f, "{}", self.n)?;
         match self.by {
             KeyRank::Scores => Ok(()),
-            KeyRank::Indexer(KeyBlocks { size: 1, .. }) => f.write_str(" by indexer"),
+            KeyRank::Indexer(KeyBlocks::SINGLE) => f.write_str(" by indexer"),
             KeyRank::Window(window) => {
                 write!(
                     f,
                     " in windows of {} × {} patches",
                     window.rows, window.columns
                 )
+            }
+            KeyRank::Indexer(blocks) if blocks.are_pooled => {
+                write!(f, " by indexer, in pools of {}", blocks.size)
             }
             KeyRank::Indexer(blocks) => write!(f, " by indexer, in blocks of {}", blocks.size),
         }

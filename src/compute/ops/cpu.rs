@@ -261,6 +261,12 @@ impl Ops for Cpu {
         Ok(())
     }
 
+    fn lower(&self, values: &mut Values, limit: f32) -> Result<()> {
+        let above = values.data.iter_mut().filter(|value| **value > limit);
+        above.for_each(|value| *value = limit);
+        Ok(())
+    }
+
     fn clamped_gate(&self, up: &mut Values, gate: &Values, limit: f32, alpha: f32) -> Result<()> {
         kernels::clamped_gate_assign(&mut up.data, &gate.data, limit, alpha);
         Ok(())

@@ -155,6 +155,8 @@ pub trait Ops: Sync {
     fn scale(&self, values: &mut Self::Buffer, factor: f32) -> Result<()>;
     /// Clamps every value to ±limit; NaN propagates.
     fn clip(&self, values: &mut Self::Buffer, limit: f32) -> Result<()>;
+    /// Lowers every value above the limit to it; NaN propagates.
+    fn lower(&self, values: &mut Self::Buffer, limit: f32) -> Result<()>;
     /// up = (clamp(up) + 1) · gate·sigmoid(α·gate), both clamped to the limit.
     fn clamped_gate(
         &self,

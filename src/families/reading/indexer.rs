@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::attention::{KeyBlocks, KeyRank, RopeSpec, TopKeys};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{IndexMaps, IndexSource, IndexerSpec};
+use attnscope_spec::{IndexMaps, IndexSource, IndexerSpec, LinearSource, PoolMaps};
 
 use super::{layer_norm, linear};
 
@@ -17,8 +17,19 @@ const KEY_EPS: f64 = 1e-6;
 pub struct IndexerKeys {
     /// Whether rotating pairs of an indexer are interleaved.
     pub interleaved: bool,
-    /// Whether some layers may take the picks of an earlier one.
-    pub shares: bool,
+    /// Some layers may take the picks of an earlier one: one in so many picks itself, if the configuration says nothing else.
+    pub shares: Option<usize>,
+    /// Keys are pooled by weights that a model learns, and some layers may mix their tokens otherwise than by attention.
+    pub pools: bool,
+}
+
+impl IndexerKeys {
+    /// Every layer picks single keys.
+    pub const PLAIN: Self = Self {
+        interleaved: false,
+        shares: None,
+        pools: false,
+    };
 }
 
 /// Every layer's indexer.
@@ -26,7 +37,9 @@ pub struct Indexers {
     n_heads: usize,
     d_head: usize,
     pub top: TopKeys,
-    rope: RopeSpec,
+    rope: Option<RopeSpec>,
+    /// Tokens of a pool.
+    pool: Option<usize>,
     d_model: usize,
     d_latent: usize,
     layers: Vec<Place>,
@@ -49,7 +62,7 @@ impl Indexers {
         reader: &mut Reader<'_>,
         keys: IndexerKeys,
         (n_layers, d_model, d_latent): (usize, usize, Option<usize>),
-        rope: &RopeSpec,
+        rope: Option<&RopeSpec>,
     ) -> Result<Self> {
         let Some(d_latent) = d_latent else {
             let problem = "missing, expected the width of the latent that the indexer reads";
@@ -57,45 +70,57 @@ impl Indexers {
         };
         let n_heads = reader.size("n_index_heads", "index_n_heads")?;
         let d_head = reader.size("d_index_head", "index_head_dim")?;
-        if d_head < rope.d_rotary {
-            let problem = format!(
-                "expected at least the {} that rotate, found {d_head}",
-                rope.d_rotary
-            );
+        let d_rotary = rope.map_or(0, |rope| rope.d_rotary);
+        if d_head < d_rotary {
+            let problem = format!("expected at least the {d_rotary} that rotate, found {d_head}");
             return Err(Error::config(reader.path(), "index_head_dim", problem));
         }
-        let top = TopKeys {
-            n: reader.size("top_k_keys", "index_topk")?,
-            by: KeyRank::Indexer(KeyBlocks::SINGLE),
+        let n_picked = reader.size("top_k_keys", "index_topk")?;
+        let pool = if keys.pools {
+            Some(pool(reader, n_picked)?)
+        } else {
+            None
         };
-        let types = reader.words_by_layer("layer_types", n_layers)?;
-        if let Some(other) = types
-            .iter()
-            .flatten()
-            .find(|kind| *kind != "indexed_attention")
-        {
-            let problem = format!("expected indexed_attention, found {other:?}");
-            return Err(Error::config(reader.path(), "layer_types", problem));
-        }
+        let blocks = pool.map_or(KeyBlocks::SINGLE, |size| KeyBlocks {
+            size,
+            n_local: 0,
+            are_pooled: true,
+        });
+        let top = TopKeys {
+            n: n_picked,
+            by: KeyRank::Indexer(blocks),
+        };
+        let attends = attending_layers(reader, n_layers, keys.pools)?;
         let mut read = Self {
             n_heads,
             d_head,
             top,
-            rope: RopeSpec {
+            rope: rope.map(|rope| RopeSpec {
                 first: 0,
                 interleaved: keys.interleaved,
                 ..rope.clone()
-            },
+            }),
+            pool,
             d_model,
             d_latent,
             layers: Vec::with_capacity(n_layers),
             n_kept: 0,
         };
-        let picks = if keys.shares {
-            picking_layers(reader, n_layers)?
-        } else {
-            vec![true; n_layers]
+        let mut picks = match keys.shares {
+            Some(every) => picking_layers(reader, n_layers, every)?,
+            None => vec![true; n_layers],
         };
+        for (idx, picks) in picks.iter_mut().enumerate() {
+            // What such a layer is called does not count.
+            *picks |= !attends[idx];
+        }
+        let before = |idx: usize| idx.checked_sub(1).is_some_and(|before| attends[before]);
+        if let Some(idx) = (0..n_layers).find(|idx| !picks[*idx] && !before(*idx)) {
+            let problem = format!(
+                "expected that layer {idx} picks keys, found that it takes those of the layer before, which picks none"
+            );
+            return Err(Error::config(reader.path(), TYPES, problem));
+        }
         read.share(&picks);
         let taking: Vec<String> = (0..n_layers)
             .filter(|idx| !picks[*idx])
@@ -123,7 +148,8 @@ impl Indexers {
                 } => column,
                 _ => {
                     let column = self.n_kept;
-                    self.n_kept += (self.n_heads + 1) * self.d_head + self.n_heads;
+                    let n_key = self.d_head * (1 + usize::from(self.pool.is_some()));
+                    self.n_kept += self.n_heads * self.d_head + n_key + self.n_heads;
                     self.layers[source] = Place::Own {
                         column: Some(column),
                     };
@@ -152,7 +178,17 @@ impl Indexers {
                     weights: Some(map("weights_proj", self.d_model, n)),
                     q_norm: None,
                     k_norm: Some(layer_norm(tensors, &format!("{at}.k_norm"), d, KEY_EPS)),
-                    rope: Some(self.rope.clone()),
+                    rope: self.rope.clone(),
+                    pools: self.pool.map(|size| PoolMaps {
+                        size,
+                        shares: LinearSource::whole(
+                            format!("{at}.index_kpool_compress_gate"),
+                            None,
+                            self.d_model,
+                            d,
+                        ),
+                        places: format!("{at}.index_kpool_compress_ape"),
+                    }),
                 };
                 IndexSource::Own {
                     maps: Box::new(maps),
@@ -164,13 +200,53 @@ impl Indexers {
             n_heads: self.n_heads,
             d_head: self.d_head,
             is_weighted: true,
+            is_pooled: self.pool.is_some(),
             source,
         })
     }
 }
 
+/// The number of tokens of a pool, of which a query keeps as many as hold its keys.
+fn pool(reader: &mut Reader<'_>, n_picked: usize) -> Result<usize> {
+    const KEY: &str = "index_kpool";
+    let size = reader.size_or("index_pool", KEY, 16, Origin::Default(KEY.to_owned()))?;
+    if !n_picked.is_multiple_of(size) {
+        let problem = format!("expected a divisor of index_topk ({n_picked}), found {size}");
+        return Err(Error::config(reader.path(), KEY, problem));
+    }
+    const TAIL: &str = "index_kpool_always_select_tail";
+    if !reader.flag_or("keeps_tail", TAIL, true)? {
+        let problem = "expected true: a first token would see no key at all";
+        return Err(Error::config(reader.path(), TAIL, problem));
+    }
+    Ok(size)
+}
+
+/// Which layers attend. Where some may not, one in four does, if nothing else is said.
+pub fn attending_layers(
+    reader: &mut Reader<'_>,
+    n_layers: usize,
+    are_mixed: bool,
+) -> Result<Vec<bool>> {
+    const KEY: &str = "layer_types";
+    let Some(words) = reader.words_by_layer(KEY, n_layers)? else {
+        let attends = |idx: usize| !are_mixed || idx % 4 == 3;
+        return Ok((0..n_layers).map(attends).collect());
+    };
+    let attends = |word: &String| match word.as_str() {
+        "indexed_attention" => Ok(true),
+        "full_attention" if are_mixed => Ok(true),
+        "linear_attention" if are_mixed => Ok(false),
+        other => {
+            let problem = format!("expected indexed_attention, found {other:?}");
+            Err(Error::config(reader.path(), KEY, problem))
+        }
+    };
+    words.iter().map(attends).collect()
+}
+
 /// Which layers pick keys themselves: those of a list, of a pattern, or every n-th from some layer on.
-fn picking_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
+fn picking_layers(reader: &mut Reader<'_>, n_layers: usize, every: usize) -> Result<Vec<bool>> {
     let (key, words) = match reader.words_by_layer(TYPES, n_layers)? {
         Some(words) => (TYPES, words),
         None => match reader.value(PATTERN) {
@@ -186,7 +262,7 @@ fn picking_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>>
             ),
             None => {
                 let every = reader
-                    .count_or("picking_layers_every", "index_topk_freq", 1)?
+                    .count_or("picking_layers_every", "index_topk_freq", every)?
                     .max(1);
                 let first = reader.count_or("first_shared_picks", "index_skip_topk_offset", 2)?;
                 let picks = |idx: usize| (idx + 1).saturating_sub(first).is_multiple_of(every);
@@ -214,11 +290,5 @@ fn picking_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>>
             }
         })
         .collect();
-    let picks = picks?;
-    if picks.first() == Some(&false) {
-        let problem =
-            "expected that the first layer picks keys, found that it takes those of an earlier one";
-        return Err(Error::config(reader.path(), key, problem));
-    }
-    Ok(picks)
+    picks
 }

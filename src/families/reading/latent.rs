@@ -7,6 +7,7 @@ use attnscope_spec::{
     BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec,
     Part, ProjectionSpec, RowSpec, Shortcut, StackSpec, TableSource,
 };
+use serde_json::Value;
 
 use super::experts::{Experts, ExpertsKeys, USUAL, gated};
 use super::indexer::{IndexerKeys, Indexers};
@@ -103,7 +104,11 @@ pub fn read(
     reader.value("num_key_value_heads");
     let d_model = reader.size("d_model", "hidden_size")?;
     let d_own = reader.size("d_head_own", "qk_nope_head_dim")?;
-    let d_shared = reader.size("d_head_rotary", "qk_rope_head_dim")?;
+    const SHARED: &str = "qk_rope_head_dim";
+    let d_shared = match reader.value(SHARED).map(Value::as_u64) {
+        Some(Some(0)) if like.is_unrotated => 0,
+        _ => reader.size("d_head_rotary", SHARED)?,
+    };
     let (d_stated, said) = if like.has_share {
         (
             d_own + d_shared,
@@ -155,10 +160,8 @@ pub fn read(
         1.0
     };
     let sizes = (n_layers, d_model, d_latent_q);
-    let indexers = like
-        .indexer
-        .zip(rotary.as_ref())
-        .map(|(keys, rotary)| Indexers::read(reader, keys, sizes, rotary));
+    let read = |keys| Indexers::read(reader, keys, sizes, rotary.as_ref());
+    let indexers = like.indexer.map(read);
     let indexers = indexers.transpose()?;
     let n_kept = match like.paired {
         Some(_) => d_model,
@@ -253,7 +256,7 @@ pub fn read(
                 q: latent_q,
                 kv: down_part(0, d_latent),
                 kv_norm: norm("kv_a_layernorm", d_latent, LATENT_EPS),
-                shared_key: down_part(d_latent, d_shared),
+                shared_key: (d_shared > 0).then(|| down_part(d_latent, d_shared)),
             })),
             gate: like
                 .head_gate
@@ -321,4 +324,21 @@ pub fn read(
         is_causal_lm: true,
         ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
+}
+
+/// Gives the norms of latent vectors the epsilon of the norms of their block.
+pub fn norms_as_in_blocks(spec: &mut ModelSpec) {
+    let blocks = spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut);
+    for block in blocks {
+        let eps = block.attn_pre.as_ref().map(|norm| norm.eps);
+        let latent = block
+            .own_mut()
+            .and_then(|own| own.projections.latent.as_mut());
+        if let (Some(eps), Some(latent)) = (eps, latent) {
+            latent.kv_norm.eps = eps;
+            if let Some((_, norm)) = &mut latent.q {
+                norm.eps = eps;
+            }
+        }
+    }
 }

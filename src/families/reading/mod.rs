@@ -14,6 +14,7 @@ pub(super) mod experts;
 pub(super) mod global_tokens;
 mod head_norms;
 pub(super) mod hybrid;
+pub(super) mod hyper;
 pub(super) mod indexer;
 pub(super) mod key_sharing;
 pub(super) mod latent;

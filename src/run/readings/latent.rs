@@ -93,7 +93,9 @@ fn shared_key_first(block: &mut BlockSpec) {
         .own_mut()
         .and_then(|own| own.projections.latent.as_deref_mut());
     let Some(latent) = latent else { return };
-    if let Some([kv, shared]) = of_one_tensor(&mut latent.kv, &mut latent.shared_key) {
+    if let Some(shared) = &mut latent.shared_key
+        && let Some([kv, shared]) = of_one_tensor(&mut latent.kv, shared)
+    {
         exchange(kv, shared);
     }
 }

@@ -92,7 +92,7 @@ impl WriterMemory {
             let cross = block.cross.as_ref();
             let cross = cross.map_or(0, |cross| of_attention(&cross.attention, n_source));
             let indexer = block.own().and_then(|own| own.projections.indexer.as_ref());
-            let index = indexer.map_or(0, |indexer| n_tokens * indexer.d_head * VALUE);
+            let index = indexer.map_or(0, |indexer| n_tokens * indexer.d_key() * VALUE);
             let mixer = block.other_mixer();
             own + index + cross + mixer.map_or(0, |mixer| mixer.n_kept(n_tokens) * VALUE)
         });

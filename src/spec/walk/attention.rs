@@ -86,7 +86,9 @@ impl<'a> Walk<'_, 'a> {
         self.linear(format_args!("{name}.kv_latent"), &latent.kv);
         let norm = Some(&latent.kv_norm);
         self.norm(format_args!("{name}.kv_latent_norm"), norm, None);
-        self.linear(format_args!("{name}.shared_key"), &latent.shared_key);
+        if let Some(shared) = &latent.shared_key {
+            self.linear(format_args!("{name}.shared_key"), shared);
+        }
     }
 
     /// The maps that score keys for sparse attention.
@@ -99,6 +101,11 @@ impl<'a> Walk<'_, 'a> {
         self.linear(format_args!("{name}.index_k"), &maps.k);
         if let Some(weights) = &maps.weights {
             self.linear(format_args!("{name}.index_weights"), weights);
+        }
+        if let Some(pools) = &maps.pools {
+            self.linear(format_args!("{name}.index_pool"), &pools.shares);
+            let key = format_args!("{name}.index_pool.places");
+            self.vector(key, &pools.places, vec![pools.size, maps.k.n_out()]);
         }
         for (what, norm) in [("q", &maps.q_norm), ("k", &maps.k_norm)] {
             self.norm(

@@ -154,11 +154,13 @@ pub fn of_one_stream(model: &Model) -> Result<()> {
         .stacks
         .iter()
         .filter_map(|stack| stack.rows.as_ref());
-    if let Some(rows) = rows.into_iter().find(|rows| rows.streams.is_some()) {
+    let mut streams = rows.filter_map(|rows| rows.streams.as_ref());
+    if let Some(streams) = streams.next() {
         let problem = format!(
-            "{}: the residual has streams, {} of them, which every block mixes anew for every token (AltUp), so that what a block adds is no part of what is read later; ablation, patching and lens work",
+            "{}: the residual has streams, {} of them, which every block mixes anew for every token ({}), so that what a block adds is no part of what is read later; ablation, patching and lens work",
             model.spec.family,
-            rows.n_streams()
+            streams.n(),
+            streams.name()
         );
         return Err(Error::Setting(problem));
     }

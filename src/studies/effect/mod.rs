@@ -38,7 +38,7 @@ pub use estimate::Estimate;
 pub use feeds::key_feeds;
 pub use judged::{Asked, asked_logits, head_of};
 pub use lens::{LensRow, lens};
-pub use patching::{Pair, Patched, Patching, PatchingStep};
+pub use patching::{NO_RESIDUAL, Pair, Patched, Patching, PatchingStep};
 pub use predicted::Predicted;
 pub use retrieval::{Retrieval, RetrievalHead, retrieval};
 pub use rollout::{Rollout, rollout, rollout_recorded};

@@ -7,7 +7,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_run::Progress;
-use attnscope_spec::{Model, Place, Stack};
+use attnscope_spec::{Model, Place, Stack, StackSpec, StreamEnds};
 
 use super::capture::{Base, of_blocks, sequence_of};
 use super::judged::{Asked, asked_logits, head_of};
@@ -58,6 +58,15 @@ pub struct Patched {
     pub logit: Option<f64>,
 }
 
+/// Why the residual of a model with hyper-connections is not patched.
+pub const NO_RESIDUAL: &str = "the residual is several streams (hyper-connections), which no one value before a layer replaces; heads, attention and feed-forward layers can be patched";
+
+/// Whether the blocks of a stack read and write several streams.
+fn is_connected(stack: &StackSpec) -> bool {
+    let rows = stack.rows.as_ref().and_then(|rows| rows.streams.as_ref());
+    matches!(rows, Some(StreamEnds::Copied { .. }))
+}
+
 /// Patching results so far.
 #[derive(Debug, Clone)]
 pub struct Patching {
@@ -65,6 +74,8 @@ pub struct Patching {
     /// Logits of the two unpatched runs.
     pub clean: f64,
     pub corrupted: f64,
+    /// Whether the residual was asked for, but is several streams.
+    pub leaves_residual: bool,
     n_done: usize,
 }
 
@@ -91,9 +102,17 @@ impl Patching {
         pair.check_lengths()?;
         let mut all: Vec<Patched> = Vec::new();
         let mut parts = parts_of(model, &wants);
+        let mut leaves_residual = false;
         for stack in &model.spec.stacks {
             let layers = (0..stack.n_layers()).map(|idx| Place::layer(stack.stack, idx));
-            let layers = layers.filter(|layer| wants(Part::Residual, *layer));
+            let mut layers = layers
+                .filter(|layer| wants(Part::Residual, *layer))
+                .peekable();
+            // What a branch reads of several streams is no value that later layers read.
+            if is_connected(stack) {
+                leaves_residual |= layers.peek().is_some();
+                continue;
+            }
             parts.extend(layers.map(|layer| (Part::Residual, layer, 0..model.spec.d_model)));
         }
         let home = |place: &Place| match place.grid() {
@@ -117,6 +136,10 @@ impl Patching {
                 });
             }
         }
+        if all.is_empty() && leaves_residual {
+            let problem = format!("{}: {NO_RESIDUAL}", model.spec.family);
+            return Err(Error::Setting(problem));
+        }
         if all.is_empty() {
             let problem = "the selected places contain no part of the model";
             return Err(Error::Setting(problem.to_owned()));
@@ -125,6 +148,7 @@ impl Patching {
             all,
             clean: f64::NAN,
             corrupted: f64::NAN,
+            leaves_residual,
             n_done: 0,
         })
     }

@@ -30,7 +30,7 @@ fn gated(x: &Tensor, alpha: f32) -> Result<Tensor> {
     x.div(&x.affine(-f64::from(alpha), 0.0)?.exp()?.affine(1.0, 1.0)?)
 }
 
-fn at_most(x: &Tensor, limit: f32) -> Result<Tensor> {
+pub(super) fn at_most(x: &Tensor, limit: f32) -> Result<Tensor> {
     let limits = Tensor::full(limit, x.shape(), x.device())?;
     x.gt(limit)?.where_cond(&limits, x)
 }

@@ -186,6 +186,11 @@ impl Ops for Candle {
         Ok(())
     }
 
+    fn lower(&self, values: &mut OnCandle, limit: f32) -> Result<()> {
+        values.set(elementwise::at_most(values.tensor()?, limit)?);
+        Ok(())
+    }
+
     fn clamped_gate(
         &self,
         up: &mut OnCandle,
