@@ -34,6 +34,7 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
             let pairs = match turn.frequencies {
                 GridFrequencies::Shared => "",
                 GridFrequencies::Alternating => ", alternating frequencies",
+                GridFrequencies::ColumnsFirst => ", columns first",
                 GridFrequencies::ColumnThenRow => ", column then row",
             };
             format!("{grid}{counted}{pairs}")
@@ -50,9 +51,10 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         Bias::Buckets(_) => "buckets",
         Bias::Relative(_) => "relative",
         Bias::Grid(_) => "places of a grid",
+        Bias::Steps(_) => "steps in rows and columns",
     };
     let kind = match &spec.bias {
-        Bias::Buckets(_) | Bias::Grid(_) | Bias::Relative(_) => Shape,
+        Bias::Buckets(_) | Bias::Grid(_) | Bias::Steps(_) | Bias::Relative(_) => Shape,
         _ => Computation,
     };
     list.word(kind, "bias", bias);
@@ -72,6 +74,10 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         }
         Bias::Grid(distances) => {
             let [rows, columns] = distances.grid;
+            list.word(Shape, "bias_grid", format!("{rows} × {columns}"));
+        }
+        Bias::Steps(steps) => {
+            let [rows, columns] = steps.grid;
             list.word(Shape, "bias_grid", format!("{rows} × {columns}"));
         }
         Bias::Relative(relative) => {

@@ -474,6 +474,9 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
         list.word(Computation, "norms_after_rope", spec.norms_after_rope);
     }
     list.word(Shape, "relative", spec.relative.is_some());
+    if let Some(steps) = &spec.steps {
+        list.word(Shape, "steps", steps.tables.is_some());
+    }
     list.word(Shape, "bias_gate", spec.bias_gate.is_some());
     let difference = spec.difference.as_ref();
     let first = difference.map(|difference| difference.first);

@@ -117,12 +117,11 @@ pub(super) fn tables(model: &Model, stack: Stack, layer_idx: usize) -> Result<Ta
         }
         None => None,
     };
-    let relative = projections.and_then(|projections| projections.relative.as_ref());
-    let relative = relative.map(|source| relative_on_host(tensors, source, &|| false));
+    let relative = projections.map(|maps| relative_on_host(tensors, maps, &|| false));
     Ok(Tables {
         sinks,
         buckets,
-        relative: relative.transpose()?,
+        relative: relative.transpose()?.flatten(),
     })
 }
 

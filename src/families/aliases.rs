@@ -103,6 +103,7 @@ const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("cosmos3_edge_vision", "siglip2_vision_model")
     },
+    Alias::plain("deepseek_ocr2_sam_vision_model", "sam_vision_model"),
     Alias {
         absent: &[
             ("enable_moe_block", Held::Flag(true)),
@@ -156,6 +157,7 @@ const ALIASES: &[Alias] = &[
     },
     Alias::plain("glm4v_moe_vision", "glm4v_vision"),
     Alias::plain("glm5_next", "glm5_next_text"),
+    Alias::plain("got_ocr2_vision", "sam_vision_model"),
     Alias::plain("granite4_vision_text", "granite"),
     Alias {
         absent: &[
@@ -240,6 +242,10 @@ const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("plbart", "bart")
     },
+    Alias {
+        absent: &[("image_size", Held::Count(512))],
+        ..Alias::plain("pp_formulanet_vision", "sam_vision_model")
+    },
     Alias::plain("qianfan_ocr_vision", "internvl_vision"),
     Alias {
         absent: &[(THETA, Held::Number(1e6))],
@@ -294,7 +300,12 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("qwen3_vl_text", "qwen3")
     },
     Alias::plain("qwen4_exp_vision", "qwen3_vl_vision"),
+    Alias::plain("sam_hq_vision_model", "sam_vision_model"),
     Alias::plain("siglip2_text_model", "siglip_text_model"),
+    Alias {
+        absent: &[("image_size", Held::Count(512))],
+        ..Alias::plain("slanext_vision", "sam_vision_model")
+    },
     Alias {
         absent: &[
             ("hidden_size", Held::Count(1152)),
@@ -303,6 +314,7 @@ const ALIASES: &[Alias] = &[
         ..Alias::plain("smolvlm_vision", "idefics2_vision")
     },
     Alias::plain("splinter", "bert"),
+    Alias::plain("unlimited_ocr_sam_vision_model", "sam_vision_model"),
     Alias::plain("visual_bert", "bert"),
     Alias::plain("voxtral_encoder", "whisper"),
     Alias::plain("xclip_text_model", "clip_text_model"),

@@ -45,6 +45,18 @@ const OF_HY_V4: &[(&str, &str)] = &[
     (".hc_head_", ".hc_"),
 ];
 
+/// What models that read pages call the encoder of Segment Anything inside.
+const OF_SAM_INSIDE: &[(&str, &str)] = &[
+    ("sam_model.blocks.", "vision_tower.sam_encoder.layers."),
+    (".norm1.", ".layer_norm1."),
+    (".norm2.", ".layer_norm2."),
+    (
+        "sam_model.patch_embed.proj.",
+        "vision_tower.sam_encoder.patch_embed.projection.",
+    ),
+    ("sam_model.", "vision_tower.sam_encoder."),
+];
+
 /// Keys of encoders of sound that are Whisper's.
 const KEYS_OF_HEARING: &[(&str, &str)] = &[
     ("hidden_size", "d_model"),
@@ -125,6 +137,11 @@ const PUBLISHED: &[Published] = &[
         model_type: "cosmos3_omni",
         keys: &[],
         tensors: OF_COSMOS,
+    },
+    Published {
+        model_type: "deepseek_ocr2",
+        keys: &[],
+        tensors: OF_SAM_INSIDE,
     },
     Published {
         model_type: "dia_encoder",
@@ -375,6 +392,23 @@ const PUBLISHED: &[Published] = &[
         tensors: &[
             ("^ultrabert.", "model."),
             ("^cls.weight", "head.decoder.weight"),
+        ],
+    },
+    Published {
+        model_type: "unlimited_ocr",
+        keys: &[],
+        tensors: OF_SAM_INSIDE,
+    },
+    Published {
+        model_type: "unlimited_ocr_sam_vision_model",
+        keys: &[],
+        tensors: &[
+            ("^blocks.", "layers."),
+            (".norm1.", ".layer_norm1."),
+            (".norm2.", ".layer_norm2."),
+            ("patch_embed.proj.", "patch_embed.projection."),
+            ("^net_2.", "proj.conv1."),
+            ("^net_3.", "proj.conv2."),
         ],
     },
     Published {

@@ -85,6 +85,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 by: KeyRank::Window(GridWindow {
                     rows: side,
                     columns: side,
+                    n_first: 0,
                 }),
             });
         }

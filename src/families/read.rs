@@ -11,7 +11,7 @@ use super::direction::check_direction;
 use super::find::find;
 use super::layouts::Tried;
 use super::overrides::Overrides;
-use super::towers::Tower;
+use super::towers::{Tower, encoder_of};
 use super::wrapper::Wrapper;
 use super::{
     aliases, classes, described, generation, layouts, mixers, published, reading, relatives,
@@ -92,6 +92,18 @@ fn writer_of(config: &Config) -> Option<Config> {
     known(config.part("decoder")?)
 }
 
+/// What sees in a model that reads no text, if its family is known; older files do not say its kind.
+fn eyes_of(config: &Config) -> Option<Config> {
+    let mut part = encoder_of(config.part("vision_config")?);
+    let word = |config: &Config| Some(config.get("model_type")?.as_str()?.to_owned());
+    if word(&part).is_none_or(|own| own.is_empty()) {
+        let kind = word(config)?;
+        let origin = Origin::Derived(format!("model_type {kind}"));
+        part.put("model_type", format!("{kind}_vision_model"), origin);
+    }
+    known(part)
+}
+
 /// A part of a configuration, if its family is known.
 fn known(part: Config) -> Option<Config> {
     find(&mut Reader::new(&part)).ok()?;
@@ -140,6 +152,7 @@ fn read_spec(
                 .text_part()
                 .or_else(|| writer_of(config))
                 .or_else(backbone)
+                .or_else(|| eyes_of(config))
         }
     };
     if let Some(text) = &mut text_part {

@@ -74,6 +74,7 @@ impl Tower {
     fn that_sees(outer: &Config, kind: &str, asked: Option<&str>) -> Option<Self> {
         asked.filter(|asked| *asked == "vision")?;
         let mut config = outer.part("vision_config")?;
+        config = encoder_of(config);
         // Older files call the tower as they call the whole model.
         let own = config
             .get("model_type")
@@ -103,6 +104,20 @@ impl Tower {
             );
         }
     }
+}
+
+/// The part of what sees that is an encoder by itself, if its own type is not known and that of the part is.
+pub(super) fn encoder_of(config: Config) -> Config {
+    let is_known = |config: &Config| {
+        let kind = config.get("model_type").and_then(Value::as_str);
+        kind.is_some_and(is_family)
+    };
+    if is_known(&config) {
+        return config;
+    }
+    let parts = ["backbone_config", "sam_config"];
+    let mut inside = parts.iter().filter_map(|part| config.part(part));
+    inside.find(|part| is_known(part)).unwrap_or(config)
 }
 
 /// Whether a model type is known, under its own name or as an alias.

@@ -47,7 +47,7 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 59] = [
+const OTHER_PARTS: [&str; 61] = [
     "lang_embeddings",
     "patch_merge_mlp.",
     "pooler",
@@ -104,9 +104,11 @@ const OTHER_PARTS: [&str; 59] = [
     "connector.",
     "head_linear.",
     "head_norm.",
-    "neck.convs.",
-    "neck.fusion_stage.",
-    "neck.reassemble_stage.",
+    "neck.",
+    "proj.conv1.",
+    "proj.conv2.",
+    "mask_decoder.",
+    "shared_image_embedding.",
 ];
 
 const ADAPTERS: [&str; 10] = [
@@ -164,6 +166,19 @@ pub fn kind_of(name: &str) -> NameKind {
     }
     // Maps from a part that sees into the text's width: they too are part of every such model.
     if name.contains("vision_adapter.") {
+        return NameKind::OtherPart;
+    }
+    // SAM's encoder of points and masks, which are no learned prompts.
+    let of_points = [
+        "mask_embed.",
+        "no_mask_embed.",
+        "not_a_point_embed.",
+        "point_embed.",
+        "shared_embedding.",
+    ];
+    if let Some((_, part)) = name.split_once("prompt_encoder.")
+        && of_points.iter().any(|begin| part.starts_with(begin))
+    {
         return NameKind::OtherPart;
     }
     if has(&ADAPTERS) {

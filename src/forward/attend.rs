@@ -13,6 +13,7 @@ use super::context::BlockContext;
 use super::copies::attend_copies;
 use super::difference::difference_of;
 use super::emit::offer;
+use super::empty_places::attend_beside_empty;
 use super::global_tokens::global_keys;
 use super::hook::{Hook, Hooks};
 use super::indexer::with_picked;
@@ -64,7 +65,7 @@ pub(super) fn attend<O: Ops>(
         kept: s.past.as_ref().and_then(KeysAndValues::packed),
         pace: context.pace,
     };
-    context.ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z) // [position, n_heads · d_value]
+    attend_beside_empty(context.ops, &run, [&s.q, &s.k, &s.v], &mut s.z) // [position, n_heads · d_value]
 }
 
 /// Applies the output projection to all heads, after what combines their outputs.

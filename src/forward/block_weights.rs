@@ -102,10 +102,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                 Some(table) => Some(round_read(shelf.table(table)?, format)),
                 None => None,
             },
-            relative: match &spec.relative {
-                Some(relative) => Some(shelf.relative(relative, format)?),
-                None => None,
-            },
+            relative: shelf.distances(spec, format)?,
             gate: match &spec.gate {
                 Some(gate) => Some(shelf.linear_of(gate, &fused)?),
                 None => None,

@@ -8,6 +8,7 @@ use attnscope_compute::ops::Ops;
 
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
+use super::empty_places::attend_beside_empty;
 use super::global_tokens::global_keys;
 use super::indexer::with_picked;
 use super::scratch::AttentionScratch;
@@ -47,7 +48,8 @@ pub(super) fn attend_copies<O: Ops>(
     };
     if copies == 1 {
         let globals = global_keys(context, s, 0)?;
-        ops.attend(
+        attend_beside_empty(
+            ops,
             &Run {
                 visibility: &*with_picked(context, spec, visibility, 0, s)?,
                 globals: globals.as_ref(),
@@ -55,9 +57,7 @@ pub(super) fn attend_copies<O: Ops>(
                 bias_factors: factors(0),
                 ..run
             },
-            &s.q,
-            &s.k,
-            &s.v,
+            [&s.q, &s.k, &s.v],
             &mut s.z,
         )?;
         return Ok(());
@@ -71,7 +71,8 @@ pub(super) fn attend_copies<O: Ops>(
         part_of(ops, &s.k, (copy_idx, visibility.n_keys), &mut k)?;
         part_of(ops, &s.v, (copy_idx, visibility.n_keys), &mut v)?;
         let globals = global_keys(context, s, copy_idx)?;
-        ops.attend(
+        attend_beside_empty(
+            ops,
             &Run {
                 visibility: &*with_picked(context, spec, visibility, copy_idx, s)?,
                 globals: globals.as_ref(),
@@ -79,9 +80,7 @@ pub(super) fn attend_copies<O: Ops>(
                 bias_factors: factors(copy_idx),
                 ..run
             },
-            &q,
-            &k,
-            &v,
+            [&q, &k, &v],
             &mut z,
         )?;
         let host = ops.get(&z)?;

@@ -243,14 +243,8 @@ pub(super) fn with_picked<'v, O: Ops>(
         _ => return Ok(Cow::Borrowed(visibility)),
     };
     match top.by {
-        KeyRank::Scores => return Ok(Cow::Borrowed(visibility)),
+        KeyRank::Scores | KeyRank::Window(_) => return Ok(Cow::Borrowed(visibility)),
         KeyRank::Indexer(_) => {}
-        KeyRank::Window(window) => {
-            let picture = context.sequence.picture.as_deref();
-            let n_columns = picture.map_or(visibility.n_keys, |picture| picture.grid()[1]);
-            let picked = PickedKeys::of_windows(window, n_columns, (visibility, spec.n_heads));
-            return Ok(Cow::Owned(visibility.clone().with_picked(Some(picked))));
-        }
     }
     let (ops, index) = (context.ops, &s.index);
     let [q, k] = [&index.q, &index.k].map(|buffer| ops.get(buffer));

@@ -15,6 +15,7 @@ mod deviation;
 mod difference;
 mod embed;
 mod emit;
+mod empty_places;
 mod experts;
 mod feed_forward;
 mod gates;

@@ -7,7 +7,7 @@ use attnscope_compute::attention::RelativeTables;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::{Cpu, HostLinear, HostNorm};
 use attnscope_compute::pace::Pace;
-use attnscope_spec::{LinearSource, NormSource, RelativeSource};
+use attnscope_spec::{LinearSource, NormSource, ProjectionSpec};
 
 use super::weights::{Fused, WeightReader, read_linear, read_linear_rows, read_norm};
 
@@ -50,8 +50,8 @@ pub fn norm_on_host<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<Hos
 /// When a tensor is missing or has the wrong shape, or the pace stops it.
 pub fn relative_on_host(
     tensors: &Tensors,
-    source: &RelativeSource,
+    maps: &ProjectionSpec,
     pace: &dyn Pace,
-) -> Result<RelativeTables> {
-    WeightReader::new(&Cpu, tensors, pace).relative(source, None)
+) -> Result<Option<RelativeTables>> {
+    WeightReader::new(&Cpu, tensors, pace).distances(maps, None)
 }

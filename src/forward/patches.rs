@@ -31,7 +31,8 @@ pub(super) fn patch_rows<O: Ops>(
     let mut learned = Vec::with_capacity(n_first * width);
     for tokens in &spec.firsts {
         let stored = tensors.expect(&tokens.tensor, &tokens.shape)?.widen()?;
-        learned.extend_from_slice(&stored);
+        let n_times = if tokens.is_repeated { tokens.n } else { 1 };
+        learned.extend_from_slice(&stored.repeat(n_times));
     }
     let outside = ids.iter().find(|id| **id as usize >= n_first + n_patches);
     if let Some(id) = outside {
@@ -139,9 +140,13 @@ pub(super) fn patch_positions(
     let mut n_before = 0;
     let mut of_firsts = Vec::new();
     for learned in &spec.firsts {
-        for _ in 0..learned.n {
-            of_firsts.push(learned.has_positions.then_some(n_before));
-            n_before += usize::from(learned.has_positions);
+        let n_stored = if learned.is_repeated { 1 } else { learned.n };
+        for nth in 0..learned.n {
+            let row = n_before + nth % n_stored.max(1);
+            of_firsts.push(learned.has_positions.then_some(row));
+        }
+        if learned.has_positions {
+            n_before += n_stored;
         }
     }
     let mut rows = vec![0.0; places.len() * width];

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use attnscope_compute::attention::{AttentionSpec, Globals, GridTurn, RopeSpec, Visibility};
+use attnscope_compute::attention::{
+    AttentionSpec, Globals, GridTurn, KeyRank, PickedKeys, RopeSpec, Visibility,
+};
 use attnscope_prompt::{Picture, Sound};
 
 /// One sequence of input tokens.
@@ -34,10 +36,20 @@ impl Sequence {
     /// Returns which tokens see each other in self-attention.
     pub fn visibility(&self, spec: &AttentionSpec) -> Visibility {
         let visibility = Visibility::of_self(spec.mask, self.len(), self.real.as_deref());
-        match spec.globals {
+        let visibility = match spec.globals {
             Some(globals) => visibility.with_global(self.global(globals)),
             None => visibility,
-        }
+        };
+        let picked = match spec.top_keys.map(|top| top.by) {
+            Some(KeyRank::Window(window)) => {
+                let picture = self.picture.as_deref();
+                let n_columns = picture.map_or(self.len(), |picture| picture.grid()[1]);
+                let of = (&visibility, spec.n_heads);
+                Some(PickedKeys::of_windows(window, n_columns, of))
+            }
+            Some(KeyRank::Scores | KeyRank::Indexer(_)) | None => None,
+        };
+        visibility.with_picked(picked)
     }
 
     /// Returns the rotary embedding, by the grid of the picture if it is that of a picture.

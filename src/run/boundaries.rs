@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Boundary;
-use attnscope_compute::attention::{RopeScaling, Window};
+use attnscope_compute::attention::{KeyRank, RopeScaling, Window};
 use attnscope_forward::{Input, Sequence};
 use attnscope_spec::{BlockSpec, Model, ModelSpec};
 
@@ -48,7 +48,10 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
                 RopeScaling::Long { original_n_ctx, .. } => Some(*original_n_ctx),
             });
         let context = context.map(|n_tokens| (n_tokens, "context"));
-        let picked = attention.top_keys.map(|top| (top.n, PICKED));
+        let picked = attention.top_keys.map(|top| match top.by {
+            KeyRank::Window(_) => (top.n, "windows"),
+            KeyRank::Scores | KeyRank::Indexer(_) => (top.n, PICKED),
+        });
         for boundary in window.into_iter().chain(context).chain(picked) {
             *found.entry(boundary).or_default() += 1;
         }

@@ -85,14 +85,18 @@ impl ModelSpec {
         }
     }
 
-    /// Whether a layer of a grid has learned sinks.
+    /// Whether something besides keys takes probability in a layer of a grid: learned sinks, or empty places of windows.
     pub fn has_sinks(&self, grid: Stack, layer_idx: usize) -> bool {
         let block = self.stack_of(grid).blocks().get(layer_idx);
         let projections = match grid {
             Stack::Cross => block.and_then(|block| Some(&block.cross.as_ref()?.projections)),
             _ => block.and_then(|block| Some(&block.own()?.projections)),
         };
-        projections.is_some_and(|projections| projections.sinks.is_some())
+        let has_empty = |maps: &ProjectionSpec| {
+            let steps = maps.steps.as_ref();
+            steps.is_some_and(|steps| steps.has_empty_places)
+        };
+        projections.is_some_and(|maps| maps.sinks.is_some() || has_empty(maps))
     }
 
     /// Number of layers of a grid.

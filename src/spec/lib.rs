@@ -54,7 +54,7 @@ pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
 pub use patches::{GridPositions, LearnedTokens, PatchLayout, PatchSpec, Resampling};
 pub use place::{Grid, Place, Places, Stack};
-pub use projected::{BiasGate, DistanceRows, LatentSpec, QueryBiases, RelativeSource};
+pub use projected::{BiasGate, DistanceRows, LatentSpec, QueryBiases, RelativeSource, StepSource};
 pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};

@@ -39,6 +39,8 @@ pub struct LearnedTokens {
     pub tensor: String,
     pub shape: Vec<usize>,
     pub n: usize,
+    /// Whether one stored row is each of them, and one position.
+    pub is_repeated: bool,
     /// Whether position embeddings are added to them.
     pub has_positions: bool,
 }

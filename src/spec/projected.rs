@@ -62,6 +62,16 @@ pub struct RelativeSource {
     pub biases: Option<QueryBiases>,
 }
 
+/// Vectors per distance in rows and in columns of a picture, shared by all heads. An empty place of a window holds the biases of the
+/// maps of keys and values.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StepSource {
+    /// Of rows and of columns; `None` if distances add nothing. // [step, d_head] each
+    pub tables: Option<[TableSource; 2]>,
+    /// Whether some windows reach beyond the picture.
+    pub has_empty_places: bool,
+}
+
 /// Factors of a learned bias by distance: a · (b · scale − 1) + 2 for each query and head, where a and b are the sigmoids of two sums
 /// of a map of the head's part of the input.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,7 @@ use std::fmt;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::indexer::IndexerSpec;
-use super::projected::{BiasGate, LatentSpec, RelativeSource};
+use super::projected::{BiasGate, LatentSpec, RelativeSource, StepSource};
 use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
 
@@ -51,6 +51,8 @@ pub struct ProjectionSpec {
     pub bias_gate: Option<Box<BiasGate>>,
     /// Learned vectors per distance.
     pub relative: Option<Box<RelativeSource>>,
+    /// Learned vectors per distance in rows and in columns of a picture.
+    pub steps: Option<Box<StepSource>>,
     /// Output gate: a function of this map of the input multiplies the heads' outputs. // [n_heads · d_value], or [n_heads]
     pub gate: Option<LinearSource>,
     pub gate_function: GateFunction,
@@ -84,6 +86,7 @@ impl ProjectionSpec {
             bucket_values: None,
             bias_gate: None,
             relative: None,
+            steps: None,
             gate: None,
             gate_function: GateFunction::Sigmoid,
             z_norm: None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use attnscope_checkpoint::{Checkpoint, Opening};
-use attnscope_compute::attention::{AttentionSpec, Bias};
+use attnscope_compute::attention::{AttentionSpec, Bias, KeyRank};
 use attnscope_report::{SCHEMAS, schema};
 use attnscope_spec::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 use testing::gguf_kinds::FILES;
@@ -143,9 +143,19 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
     give(spec.is_encoder_decoder(), "cross-attention");
     give(own(&|own| own.mask.causal), "causal patterns");
     give(own(&|own| !own.mask.causal), "patterns to both sides");
-    give(own(&|own| own.mask.window.is_some()), "windows");
+    let is_windowed = |own: &AttentionSpec| {
+        let top = own.top_keys;
+        top.is_some_and(|top| matches!(top.by, KeyRank::Window(_)))
+    };
+    give(
+        own(&|own| own.mask.window.is_some() || is_windowed(own)),
+        "windows",
+    );
     give(own(&|own| own.rope.is_some()), "rotary positions");
-    give(own(&|own| own.top_keys.is_some()), "picked keys");
+    give(
+        own(&|own| own.top_keys.is_some() && !is_windowed(own)),
+        "picked keys",
+    );
     give(own(&|own| matches!(own.bias, Bias::Alibi(_))), "ALiBi");
     give(
         own(&|own| matches!(own.bias, Bias::Buckets(_))),
@@ -185,6 +195,13 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
             .any(|own| of(&own.projections))
     };
     give(projections(|own| own.latent.is_some()), "latent vectors");
+    give(
+        projections(|own| {
+            let steps = own.steps.as_ref();
+            steps.is_some_and(|steps| steps.tables.is_some())
+        }),
+        "vectors of distances in rows and columns",
+    );
     give(projections(|own| own.gate.is_some()), "gated heads");
     give(
         projections(|own| own.z_norm.is_some()),

@@ -68,6 +68,7 @@ fn plain() -> PicturePreprocessing {
         resize: None,
         crop: None,
         cuts_evenly: false,
+        fill: None,
         rescale: 1.0,
         mean: [0.0; 3],
         std: [1.0; 3],

@@ -1,8 +1,9 @@
 //! One head in row blocks against the same head in f64: scores, pattern, output and every figure of every row.
 
 use attnscope_compute::attention::{
-    Alibi, AttentionSpec, Bias, HeadBias, HeadRows, KeyRank, NoVisible, Relative, RelativeTables,
-    Scale, SoftmaxAxis, Streaming, TopKeys, Visibility, Window,
+    Alibi, AttentionSpec, Bias, GridSteps, GridWindow, HeadBias, HeadRows, KeyRank, NoVisible,
+    Relative, RelativeTables, Scale, SoftmaxAxis, StepTables, Streaming, TopKeys, Visibility,
+    Window,
 };
 use proptest::prelude::*;
 use testing::effort::tries;
@@ -75,8 +76,52 @@ fn heads_with_vectors_of_distances_agree() {
             keys: table(5, sides[0]),
             queries: table(6, sides[1]),
             of_rows: sides[0].then(|| noise(7, 2 * span * 4)),
+            ..RelativeTables::default()
         });
         case.real = (n == 131).then(|| noise(9, n).iter().map(|v| *v < 0.6).collect());
+        compare(&case, 3);
+    }
+}
+
+/// Scores with learned vectors of distances in rows and in columns; windows that reach beyond the picture have empty places, which take
+/// probability.
+#[test]
+fn heads_with_steps_in_rows_and_columns_agree() {
+    for (grid, window, has_vectors, has_key) in [
+        ([1, 1], None, true, false),
+        ([9, 7], None, true, true),
+        ([9, 7], Some([4, 4]), true, true),
+        ([10, 13], Some([3, 5]), false, true),
+        ([8, 9], Some([4, 3]), true, true),
+        ([5, 5], Some([7, 7]), true, false),
+    ] {
+        let steps = GridSteps {
+            grid,
+            window: window.map(|[rows, columns]| GridWindow {
+                rows,
+                columns,
+                n_first: 0,
+            }),
+        };
+        let spec = AttentionSpec {
+            bias: Bias::Steps(steps),
+            scale: Scale::Factor(0.3),
+            ..AttentionSpec::plain(4, 2, 12, false)
+        };
+        let n = grid[0] * grid[1];
+        let mut case = filled(spec, n, n as u64, 1.5);
+        let [rows, columns] = steps
+            .n_steps()
+            .map(|n| if has_vectors { 12 * n } else { 0 });
+        case.relative = Some(RelativeTables {
+            steps: StepTables {
+                rows: noise(5, rows),
+                columns: noise(6, columns),
+                empty_key: noise(7, if has_key { 2 * 12 } else { 0 }),
+                empty_value: Vec::new(),
+            },
+            ..RelativeTables::default()
+        });
         compare(&case, 3);
     }
 }

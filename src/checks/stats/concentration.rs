@@ -97,7 +97,7 @@ pub static SINK_MASS: Statistic = Statistic {
     span: Span::Share,
     low: "keys have it all",
     high: "the head does nothing",
-    definition: "mean over queries that see a key of the probability that a learned sink takes, 1 − Σp over keys; absent where a head has no learned sink",
+    definition: "mean over queries that see a key of the probability that a learned sink takes, or empty places of a window that reaches beyond its picture: 1 − Σp over keys; absent where a head has neither",
     source: "learned sinks as in gpt-oss; Xiao et al. 2023, arXiv 2309.17453",
     compute: Compute::Head(sink_mass, Gather::Mean),
 };

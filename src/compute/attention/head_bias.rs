@@ -1,6 +1,7 @@
 //! A head's learned bias: by distance alone, or by distance and content.
 
 use super::bias::Relative;
+use super::grid_steps::StepBias;
 use super::head::{Head, HeadInput};
 use super::relative_tables::RelativeTables;
 use super::run::Run;
@@ -16,6 +17,7 @@ pub enum HeadBias {
     /// One value for every query and key. // [query, key]
     ByCell(Vec<f32>),
     ByPair(PairBias),
+    BySteps(StepBias),
 }
 
 /// A bias that depends on the query, the key, and the distance between them.
@@ -91,6 +93,16 @@ impl HeadBias {
                 Some(tables) => Self::by_pair(run, input, head_idx, *relative, tables),
                 None => Self::None,
             },
+            Bias::Steps(steps) => match run.relative {
+                Some(tables) => {
+                    let first_query = run.visibility.first_query();
+                    let head = Head::new(spec, input, head_idx).with_first_query(first_query);
+                    let of = (&head, head_idx);
+                    let queries = first_query..n_queries;
+                    Self::BySteps(StepBias::new(spec, *steps, &tables.steps, of, queries))
+                }
+                None => Self::None,
+            },
             Bias::None | Bias::Alibi(_) => Self::None,
         }
     }
@@ -139,6 +151,15 @@ impl HeadBias {
             Self::ByDistance(values) => values[n_queries - 1 - query_idx + key_idx],
             Self::ByCell(values) => values[values.len() / n_queries.max(1) * query_idx + key_idx],
             Self::ByPair(pairs) => scale * pairs.of(query_idx, key_idx),
+            Self::BySteps(steps) => steps.of(query_idx, key_idx),
+        }
+    }
+
+    /// log Σ exp(score) of what a query sees besides keys: the empty places of its window.
+    pub fn beside_keys(&self, query_idx: usize) -> Option<f32> {
+        match self {
+            Self::BySteps(steps) => steps.empty(query_idx),
+            _ => None,
         }
     }
 }

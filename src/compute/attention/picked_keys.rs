@@ -301,6 +301,7 @@ mod tests {
         let window = GridWindow {
             rows: 2,
             columns: 2,
+            n_first: 0,
         };
         // 4 rows of 3 columns.
         let picks = PickedKeys::of_windows(window, 3, (&visibility, 2));
@@ -311,6 +312,17 @@ mod tests {
         };
         assert_eq!([row(4), row(2)], [vec![0, 1, 3, 4], vec![2, 5]]);
         assert_eq!(row(11), [8, 11]);
+        // A token before the patches for each of the two windows of one row of four columns.
+        let visibility = Visibility::of_self(Mask::with_width(false, None), 6, None);
+        let window = GridWindow {
+            n_first: 2,
+            ..window
+        };
+        let picks = PickedKeys::of_windows(window, 4, (&visibility, 1));
+        let seen = |query: usize| -> Vec<usize> {
+            (0..6).filter(|key| picks.has(0, query, *key)).collect()
+        };
+        assert_eq!([seen(1), seen(2)], [vec![1, 4, 5], vec![0, 2, 3]]);
     }
 
     #[test]

@@ -162,6 +162,8 @@ pub enum GridFrequencies {
     Shared,
     /// Every second one from the first on for rows, from the second on for columns: pairs of rows come first.
     Alternating,
+    /// Every second one, the same for both: pairs of columns come first.
+    ColumnsFirst,
     /// Every second one, the same for both: the pair of a column and that of a row follow each other.
     ColumnThenRow,
 }
@@ -305,6 +307,7 @@ fn grid_angles(grid: GridTurn, frequencies: &[f64], position: usize) -> Vec<f32>
     let n = frequencies.len();
     match grid.frequencies {
         GridFrequencies::Shared => side(row, 0).chain(side(column, 0)).take(n).collect(),
+        GridFrequencies::ColumnsFirst => side(column, 0).chain(side(row, 0)).take(n).collect(),
         GridFrequencies::Alternating => side(row, 0).chain(side(column, 1)).take(n).collect(),
         GridFrequencies::ColumnThenRow => {
             let pairs = side(column, 0).zip(side(row, 0));

@@ -64,6 +64,17 @@ impl HeadMath<'_> {
         }
     }
 
+    /// The score of what takes probability of a row but is no key: a learned sink, or the empty places of the query's window.
+    pub(super) fn sink(&self, query_idx: usize) -> Option<f32> {
+        match (self.sink, self.learned.beside_keys(query_idx)) {
+            (Some(sink), Some(beside)) => {
+                let max = sink.max(beside);
+                Some(max + ((sink - max).exp() + (beside - max).exp()).ln())
+            }
+            (sink, beside) => sink.or(beside),
+        }
+    }
+
     /// The position bias of a pair.
     pub(super) fn bias(&self, query_idx: usize, key_idx: usize) -> f32 {
         match &self.spec.bias {
@@ -73,7 +84,7 @@ impl HeadMath<'_> {
                 let scale = self.spec.scale.of_bias(self.spec.d_head);
                 alibi.of(self.head_idx, at(query_idx), at(key_idx), scale)
             }
-            Bias::Buckets(_) | Bias::Grid(_) | Bias::Relative(_) => {
+            Bias::Buckets(_) | Bias::Grid(_) | Bias::Steps(_) | Bias::Relative(_) => {
                 let scale = self.spec.scale.of_bias(self.spec.d_head);
                 let n_queries = self.visibility.n_queries;
                 self.learned.at(query_idx, key_idx, n_queries, scale)
@@ -281,11 +292,9 @@ fn score_row<'a>(
         cosine_sum += f64::from(product) / k_norm;
         products[key_idx] = score;
     }
-    let max = match head.sink {
-        Some(sink) => scored.max.max(sink),
-        None => scored.max,
-    };
-    let of_sink = head.sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
+    let sink = head.sink(query_idx);
+    let max = sink.map_or(scored.max, |sink| scored.max.max(sink));
+    let of_sink = sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
     let row = |summary| ScoredRow {
         summary,
         seen: seen.clone(),

@@ -35,7 +35,7 @@ impl RowBias {
                 HeadBias::ByCell(_) => Self::EachRow,
                 _ => Self::None,
             },
-            Bias::Relative(_) | Bias::Grid(_) => Self::EachRow,
+            Bias::Relative(_) | Bias::Grid(_) | Bias::Steps(_) => Self::EachRow,
             Bias::Alibi(alibi) if alibi.rounds_to_bf16 => Self::ByKey(padded(
                 &mut (0..n_keys).map(|key_idx| math.bias(0, key_idx)),
             )),
@@ -64,7 +64,14 @@ impl RowBias {
             Self::EachRow => {
                 spare.clear();
                 let n_keys = math.visibility.n_keys;
-                spare.extend((0..n_keys).map(|key_idx| math.bias(query_idx, key_idx)));
+                match math.learned {
+                    HeadBias::BySteps(steps) => {
+                        steps.row(query_idx, spare);
+                        // A part of a picture has fewer keys than its grid has places.
+                        spare.truncate(n_keys);
+                    }
+                    _ => spare.extend((0..n_keys).map(|key_idx| math.bias(query_idx, key_idx))),
+                }
                 spare.resize(n_keys + MARGIN, 0.0);
                 Some(spare)
             }

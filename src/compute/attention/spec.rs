@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::bias::{Alibi, Buckets, GridDistances, Relative};
 use super::globals::Globals;
+use super::grid_steps::GridSteps;
 use super::kv_format::KvFormat;
 use super::rope::RopeSpec;
 use super::scale::Scale;
@@ -96,6 +97,7 @@ pub enum Bias {
     Alibi(Alibi),
     Buckets(Buckets),
     Grid(GridDistances),
+    Steps(GridSteps),
     Relative(Relative),
 }
 

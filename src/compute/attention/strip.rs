@@ -253,7 +253,7 @@ impl HeadPlan<'_> {
         query_idx: usize,
         scores: ScoreSums,
     ) -> FastRow {
-        let sink = self.math.sink;
+        let sink = self.math.sink(query_idx);
         let max = sink.map_or(scores.max, |sink| scores.max.max(sink));
         let around = (max, (scores.sum / scores.n as f64) as f32);
         let axis = self.math.spec.softmax_axis;

@@ -26,12 +26,18 @@ pub enum KeyRank {
 pub struct GridWindow {
     pub rows: usize,
     pub columns: usize,
+    /// Tokens before the patches, one for each window in order.
+    pub n_first: usize,
 }
 
 impl GridWindow {
-    /// Row and column of the window of a patch, in a picture of this many columns of patches.
-    pub fn of(self, patch_idx: usize, n_columns: usize) -> [usize; 2] {
+    /// Row and column of the window of a token, in a picture of this many columns of patches.
+    pub fn of(self, token_idx: usize, n_columns: usize) -> [usize; 2] {
         let n_columns = n_columns.max(1);
+        let Some(patch_idx) = token_idx.checked_sub(self.n_first) else {
+            let across = n_columns.div_ceil(self.columns.max(1));
+            return [token_idx / across, token_idx % across];
+        };
         let (row, column) = (patch_idx / n_columns, patch_idx % n_columns);
         [row / self.rows.max(1), column / self.columns.max(1)]
     }

@@ -21,6 +21,7 @@ pub(super) mod latent;
 pub(super) mod llama_like;
 pub(super) mod masked_head;
 pub(super) mod processor;
+mod processors;
 mod projections;
 pub(super) mod recipe;
 pub(super) mod rope;
@@ -38,6 +39,7 @@ pub(super) mod vit_like;
 mod vit_pictures;
 pub(super) mod wave_like;
 mod wave_positions;
+pub(super) mod windowed;
 pub(super) mod windows;
 
 use attnscope_checkpoint::{Origin, Reader, Tensors};

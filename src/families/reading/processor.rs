@@ -5,91 +5,11 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Filter, PicturePreprocessing, Size};
 use serde_json::{Map, Value};
 
+pub use super::processors::Processor;
+
 /// The file beside the weights; newer ones are a part of another file.
 const FILE: &str = "preprocessor_config.json";
 const NEWER: (&str, &str) = ("processor_config.json", "image_processor");
-
-/// Defaults of a processor class.
-#[derive(Debug, Clone, Copy)]
-pub struct Processor {
-    /// The size to which a picture is resized.
-    pub size: Size,
-    pub crop: Option<usize>,
-    pub filter: Filter,
-    pub mean: [f32; 3],
-    pub std: [f32; 3],
-}
-
-const HALF: [f32; 3] = [0.5; 3];
-const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
-
-impl Processor {
-    pub const VIT: Self = Self {
-        size: Size::Exactly([224; 2]),
-        crop: None,
-        filter: Filter::Bilinear,
-        mean: HALF,
-        std: HALF,
-    };
-    pub const DEIT: Self = Self {
-        size: Size::Exactly([256; 2]),
-        crop: Some(224),
-        filter: Filter::Bicubic,
-        ..Self::VIT
-    };
-    pub const CLIP: Self = Self {
-        size: Size::Shortest(224),
-        crop: Some(224),
-        filter: Filter::Bicubic,
-        mean: CLIP_MEAN,
-        std: CLIP_STD,
-    };
-    pub const SIGLIP: Self = Self {
-        filter: Filter::Bicubic,
-        ..Self::VIT
-    };
-    pub const BLIP: Self = Self {
-        size: Size::Exactly([384; 2]),
-        crop: None,
-        ..Self::CLIP
-    };
-    pub const DPT: Self = Self {
-        size: Size::Exactly([384; 2]),
-        crop: None,
-        filter: Filter::Bicubic,
-        ..Self::VIT
-    };
-    pub const PIXTRAL: Self = Self {
-        size: Size::Within {
-            of: 16,
-            longest: 1024,
-        },
-        crop: None,
-        ..Self::CLIP
-    };
-    pub const QWEN: Self = Self::CLIP.in_multiples();
-    pub const OWL: Self = Self {
-        size: Size::Exactly([768; 2]),
-        ..Self::BLIP
-    };
-}
-
-impl Processor {
-    /// The class, if it resizes pictures to multiples of merged patches, as Qwen2-VL's does.
-    pub const fn in_multiples(self) -> Self {
-        Self {
-            size: Size::Multiple {
-                of: 28,
-                least: 56 * 56,
-                most: 28 * 28 * 1280,
-            },
-            crop: None,
-            filter: Filter::Bicubic,
-            ..self
-        }
-    }
-}
 
 /// Reads how pictures are preprocessed; `plain` holds the model's own values, and `model_size` the size that it needs.
 ///
@@ -113,8 +33,15 @@ pub(super) fn preprocessing(
     };
     let stored = checkpoint.sibling_config(FILE).map(|values| (FILE, values));
     let Some((name, values)) = stored.or_else(of_newer).or_else(inside) else {
+        let (resize, fill) = match (class.size, model_size) {
+            (Size::Longest(_), Size::Exactly(whole)) => {
+                (Size::Longest(whole[0].max(whole[1])), Some(whole))
+            }
+            _ => (model_size, None),
+        };
         let preprocessing = PicturePreprocessing {
-            resize: Some((model_size, class.filter)),
+            resize: Some((resize, class.filter)),
+            fill,
             mean: class.mean,
             std: class.std,
             ..plain
@@ -143,6 +70,7 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
         steps.push(match size {
             Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
             Size::Shortest(side) => format!("shorter side {side}, {}", filter.word()),
+            Size::Longest(side) => format!("longer side {side}, {}", filter.word()),
             Size::Within { of, longest } => format!(
                 "multiples of {of}, sides up to {longest}, {}",
                 filter.word()
@@ -155,6 +83,9 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
     }
     if let Some([rows, columns]) = preprocessing.crop {
         steps.push(format!("middle {columns} × {rows}"));
+    }
+    if let Some([rows, columns]) = preprocessing.fill {
+        steps.push(format!("filled up to {columns} × {rows}"));
     }
     let of = |values: [f32; 3]| match values {
         [a, b, c] if a == b && b == c => a.to_string(),
@@ -181,16 +112,22 @@ impl Stated {
 
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     fn class(&self) -> Option<Processor> {
-        const KNOWN: [(&str, Processor); 11] = [
+        // Of names that begin alike, the longer one comes first.
+        const KNOWN: [(&str, Processor); 16] = [
             ("CLIP", Processor::CLIP),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
             ("Blip", Processor::BLIP),
             ("DPT", Processor::DPT),
             ("DeiT", Processor::DEIT),
+            ("GotOcr2", Processor::GOT),
             ("OwlViT", Processor::OWL),
             ("Pixtral", Processor::PIXTRAL),
             ("Qwen2VL", Processor::QWEN),
+            ("Sam2", Processor::SAM2),
+            ("Sam3", Processor::SAM3),
+            ("SamHQ", Processor::SAM),
+            ("Sam", Processor::SAM),
             ("Siglip", Processor::SIGLIP),
             ("ViT", Processor::VIT),
         ];
@@ -231,10 +168,10 @@ impl Stated {
         class: Processor,
         plain: PicturePreprocessing,
     ) -> Result<PicturePreprocessing> {
-        // Pixtral's class pads to the largest picture of a batch.
-        let pads_batches = matches!(class.size, Size::Within { .. });
+        // Pixtral's class pads to the largest picture of a batch; SAM's fills pictures up.
+        let pads = matches!(class.size, Size::Within { .. } | Size::Longest(_));
         for key in [
-            if pads_batches { "" } else { "do_pad" },
+            if pads { "" } else { "do_pad" },
             "keep_aspect_ratio",
             "do_convert_grayscale",
             "do_flip_channel_order",
@@ -263,6 +200,10 @@ impl Stated {
         } else {
             None
         };
+        let fill = match class.size {
+            Size::Longest(_) if self.flag("do_pad", true)? => Some(self.fill(class)?),
+            _ => None,
+        };
         let rescale = match (self.flag("do_rescale", true)?, self.get("rescale_factor")) {
             (false, _) => 1.0,
             (true, None) => 1.0 / 255.0,
@@ -286,6 +227,7 @@ impl Stated {
             resize,
             crop,
             cuts_evenly: self.flag("cuts_evenly", false)?,
+            fill,
             rescale,
             mean,
             std,
@@ -368,6 +310,9 @@ impl Stated {
         if let Size::Within { of, longest } = class.size {
             return self.within(of, longest);
         }
+        if let Size::Longest(longest) = class.size {
+            return self.longest(longest);
+        }
         let wrong = || self.wrong("size", "height and width, or shortest_edge, up to 32768");
         let Some(size) = self.get("size") else {
             return Ok(class.size);
@@ -380,9 +325,7 @@ impl Stated {
             // Older files give one number, which some classes apply to the shorter side.
             return Ok(match class.size {
                 Size::Exactly(_) => Size::Exactly([one; 2]),
-                Size::Shortest(_) | Size::Multiple { .. } | Size::Within { .. } => {
-                    Size::Shortest(one)
-                }
+                _ => Size::Shortest(one),
             });
         }
         let has = |key: &str| size.get(key).is_some_and(|value| !value.is_null());
@@ -395,6 +338,34 @@ impl Stated {
                 .map(Size::Shortest)
                 .ok_or_else(wrong),
         }
+    }
+
+    /// A length for the longer side.
+    fn longest(&self, longest: usize) -> Result<Size> {
+        let Some(size) = self.get("size") else {
+            return Ok(Size::Longest(longest));
+        };
+        let side = size.get("longest_edge").and_then(Value::as_u64);
+        let side = side.filter(|side| (1..=1 << 15).contains(side));
+        let wrong = || self.wrong("size", "longest_edge, up to 32768");
+        Ok(Size::Longest(side.ok_or_else(wrong)? as usize))
+    }
+
+    /// Rows and columns to which a picture is filled up.
+    fn fill(&self, class: Processor) -> Result<[usize; 2]> {
+        let Some(size) = self.get("pad_size") else {
+            let Size::Longest(side) = class.size else {
+                return Err(self.wrong("pad_size", "height and width"));
+            };
+            return Ok([side; 2]);
+        };
+        let side = |key: &str| {
+            let side = size.get(key).and_then(Value::as_u64);
+            let side = side.filter(|side| (1..=1 << 15).contains(side));
+            let wrong = || self.wrong("pad_size", "height and width, up to 32768");
+            side.map(|side| side as usize).ok_or_else(wrong)
+        };
+        Ok([side("height")?, side("width")?])
     }
 
     fn crop(&self, class: Processor) -> Result<[usize; 2]> {

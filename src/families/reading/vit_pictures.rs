@@ -25,6 +25,8 @@ pub struct Pictures {
     pub patch_norm: Option<&'static str>,
     /// Tensors of the learned tokens before the patches, in order.
     pub class: Option<&'static str>,
+    /// The key of how many windows there are along each side of a picture, and its default: each has a class token of its own.
+    pub class_by_window: Option<(&'static str, usize)>,
     pub distillation: Option<&'static str>,
     /// Whether these two have positions, as patches do.
     pub is_class_placed: bool,
@@ -77,6 +79,8 @@ pub enum Count {
     Grid([&'static str; 2], usize),
     /// A key with the side of the largest picture, and its default.
     Side(&'static str, usize),
+    /// Sides of the pictures of an earlier training: a key, and its default. All pictures have the size that is stated besides.
+    Apart(&'static str, usize),
 }
 
 /// How patches turn by row and column, each counted from a number.
@@ -189,18 +193,26 @@ pub(super) fn of_pictures(
     let (grid, resize) = pictures.grid(reader, patch)?;
     let takes = match resize {
         Size::Exactly(size) => Some(size),
-        Size::Shortest(_) | Size::Multiple { .. } | Size::Within { .. } => None,
+        _ => None,
     };
-    let is_free = pictures.resampled.is_some() || pictures.turn.is_some();
+    let is_apart = matches!(pictures.places, Count::Apart(..));
+    let is_free = !is_apart && (pictures.resampled.is_some() || pictures.turn.is_some());
     let takes = takes.filter(|_| !is_free);
     let n_registers = match pictures.registers {
         Some((_, key, default)) => reader.count_or("n_registers", key, default)?,
         None => 0,
     };
+    let n_classes = match pictures.class_by_window {
+        Some((key, default)) => {
+            let along = reader.size_or(key, key, default, Origin::Default(key.to_owned()))?;
+            along.saturating_mul(along)
+        }
+        None => 1,
+    };
     let firsts = Firsts {
-        has_class: pictures.class.is_some(),
+        has_class: pictures.class.is_some() && n_classes == 1,
         has_distillation: pictures.distillation.is_some(),
-        n_registers,
+        n_registers: n_registers + if n_classes > 1 { n_classes } else { 0 },
     };
     let preprocessing = preprocessing(
         checkpoint,
@@ -211,6 +223,7 @@ pub(super) fn of_pictures(
             resize: None,
             crop: None,
             cuts_evenly: false,
+            fill: None,
             rescale: 1.0 / 255.0,
             mean: [0.0; 3],
             std: [1.0; 3],
@@ -224,25 +237,24 @@ pub(super) fn of_pictures(
         tensor: format!("{base}{name}"),
         shape: shape_of(tensors, &format!("{base}{name}"), n, [n, 1], d_model),
         n,
+        is_repeated: false,
         has_positions,
     };
     let mut learned_tokens = Vec::new();
-    learned_tokens.extend(
-        pictures
-            .class
-            .map(|name| learned(name, 1, pictures.is_class_placed)),
-    );
     let is_placed = pictures.is_class_placed;
-    learned_tokens.extend(
-        pictures
-            .distillation
-            .map(|name| learned(name, 1, is_placed)),
-    );
+    learned_tokens.extend(pictures.class.map(|name| LearnedTokens {
+        n: n_classes,
+        is_repeated: n_classes > 1,
+        ..learned(name, 1, is_placed)
+    }));
+    let distilled = pictures.distillation;
+    learned_tokens.extend(distilled.map(|name| learned(name, 1, is_placed)));
     let registers = pictures.registers.filter(|_| n_registers > 0);
     let is_placed = pictures.are_registers_placed;
     learned_tokens.extend(registers.map(|(name, ..)| learned(name, n_registers, is_placed)));
     let placed = learned_tokens.iter().filter(|tokens| tokens.has_positions);
-    let n_first = pictures.n_spare + placed.map(|tokens| tokens.n).sum::<usize>();
+    let rows = |tokens: &LearnedTokens| if tokens.is_repeated { 1 } else { tokens.n };
+    let n_first = pictures.n_spare + placed.map(rows).sum::<usize>();
     let n_rows = n_first + grid[0] * grid[1];
     let positions = pictures.positions.map(|name| format!("{base}{name}"));
     let (projection, n_frames) =
@@ -324,6 +336,11 @@ impl Pictures {
             Count::Side(key, default) => {
                 let side = count(reader, key, default)?;
                 (key, [side / patch[0], side / patch[1]])
+            }
+            Count::Apart(key, default) => {
+                size = Some(sides(reader, "image_size", self.size)?);
+                let [tall, wide] = sides(reader, key, default)?;
+                (key, [tall / patch[0], wide / patch[1]])
             }
             Count::Grid(keys, default) => {
                 let rows = count(reader, keys[0], default)?;

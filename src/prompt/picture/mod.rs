@@ -76,6 +76,8 @@ impl Picture {
             }
         };
         let image = preprocessing.shown(image);
+        let values = preprocessing.values(&image);
+        let (image, values) = preprocessing.filled(image, values);
         let size = [image.height, image.width];
         if let Some(takes) = preprocessing.takes.filter(|takes| *takes != size) {
             let problem = format!(
@@ -97,7 +99,7 @@ impl Picture {
         }
         Ok(Self {
             source: source.clone(),
-            values: preprocessing.values(&image),
+            values,
             image,
             patch: preprocessing.patch,
             firsts: preprocessing.firsts,
@@ -240,6 +242,7 @@ mod tests {
             resize: None,
             crop: Some([4, 6]),
             cuts_evenly: false,
+            fill: None,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],

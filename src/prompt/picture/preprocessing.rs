@@ -20,6 +20,8 @@ pub struct PicturePreprocessing {
     /// Where an odd number of rows or columns is cut off, the number before the crop is even, as in torchvision; otherwise it is the
     /// smaller half.
     pub cuts_evenly: bool,
+    /// Rows and columns to which a picture is filled up below and to the right, with values of 0.
+    pub fill: Option<[usize; 2]>,
     /// Factor of the bytes.
     pub rescale: f64,
     /// Per channel: the mean to subtract, and the standard deviation to divide by.
@@ -74,6 +76,8 @@ pub enum Size {
         least: usize,
         most: usize,
     },
+    /// This length for the longer side, the other in proportion.
+    Longest(usize),
     /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
     Within { of: usize, longest: usize },
 }
@@ -93,6 +97,10 @@ impl Size {
         match self {
             Self::Exactly(size) => size,
             Self::Shortest(shortest) => in_proportion(shortest, height, width),
+            Self::Longest(longest) => {
+                let by = longest as f64 / height.max(width).max(1) as f64;
+                [height, width].map(|side| ((side as f64 * by + 0.5) as usize).max(1))
+            }
             Self::Within { of, longest } => {
                 let by = height.max(width) as f64 / longest.max(1) as f64;
                 let fitted = |side: usize| {
@@ -131,6 +139,7 @@ impl PicturePreprocessing {
             resize: None,
             crop: None,
             cuts_evenly: false,
+            fill: None,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],
@@ -142,9 +151,8 @@ impl PicturePreprocessing {
 
     /// The size of every picture after resizing and cropping; `None` if it depends on the picture.
     pub fn fixed_size(&self) -> Option<[usize; 2]> {
-        match (self.crop, self.resize) {
-            (Some(crop), _) => Some(crop),
-            (None, Some((Size::Exactly(size), _))) => Some(size),
+        match (self.fill.or(self.crop), self.resize) {
+            (Some(size), _) | (None, Some((Size::Exactly(size), _))) => Some(size),
             _ => self.takes,
         }
     }
@@ -169,6 +177,15 @@ impl PicturePreprocessing {
         }
         if let Some(crop) = self.crop {
             made = crop;
+        }
+        if let Some(whole) = self.fill {
+            if made[0] > whole[0] || made[1] > whole[1] {
+                return Err(format!(
+                    "expected at most {} × {} pixels to fill up, found {} × {}",
+                    whole[1], whole[0], made[1], made[0]
+                ));
+            }
+            made = whole;
         }
         check_pixels("the processor's steps", made, MOST_PIXELS)?;
         let n_patches = (made[0] / self.patch[0].max(1)) * (made[1] / self.patch[1].max(1));
@@ -196,6 +213,35 @@ impl PicturePreprocessing {
             Some(crop) => middle(&image, crop, self.cuts_evenly),
             None => image,
         }
+    }
+
+    /// The picture filled up below and to the right, and its values. // values: [channel, row, column]
+    pub(super) fn filled(&self, image: Image, values: Vec<f32>) -> (Image, Vec<f32>) {
+        let Some([height, width]) = self.fill else {
+            return (image, values);
+        };
+        let n = image.n_channels;
+        // Values of 0 are the colour that is subtracted.
+        let colour = |channel: usize| (f64::from(self.mean[channel]) / self.rescale) as u8;
+        let colour: Vec<u8> = (0..n).map(colour).collect();
+        let mut bytes = colour.repeat(height * width);
+        let mut whole = vec![0.0; n * height * width];
+        for row in 0..image.height.min(height) {
+            let wide = image.width.min(width);
+            let from = &image.bytes[row * image.width * n..][..wide * n];
+            bytes[row * width * n..][..wide * n].copy_from_slice(from);
+            for channel in 0..n {
+                let from = &values[(channel * image.height + row) * image.width..][..wide];
+                whole[(channel * height + row) * width..][..wide].copy_from_slice(from);
+            }
+        }
+        let image = Image {
+            height,
+            width,
+            n_channels: n,
+            bytes,
+        };
+        (image, whole)
     }
 
     /// The values of a picture. // [channel, row, column]

@@ -27,6 +27,8 @@ pub enum Resampling {
     LinearToEnds,
     /// Linear with a support that grows with the scale (antialiased).
     LinearAntialiased,
+    /// The line again and again, cut at the end.
+    Tiles,
     /// The sample of the bin that the beginning of each place lies in, computed in f32 as in training.
     Bins,
 }
@@ -133,6 +135,7 @@ pub fn taps(from: usize, to: usize, resampling: Resampling) -> Vec<Taps> {
             let step = last / to.saturating_sub(1).max(1) as f64;
             all.map(|idx| linear(idx as f64 * step)).collect()
         }
+        Resampling::Tiles => all.map(|idx| vec![(idx % from.max(1), 1.0)]).collect(),
         Resampling::Bins => bins(from, to).map(|bin| vec![(bin, 1.0)]).collect(),
         Resampling::Nearest => all
             .map(|idx| {
@@ -219,6 +222,7 @@ mod tests {
             Resampling::LinearShort,
             Resampling::LinearToEnds,
             Resampling::LinearAntialiased,
+            Resampling::Tiles,
             Resampling::Bins,
         ] {
             for (idx, taps) in taps(5, 5, resampling).iter().enumerate() {
@@ -233,6 +237,8 @@ mod tests {
         let bin = |taps: &Taps| taps[0].0;
         let wide: Vec<usize> = taps(4, 6, Resampling::Bins).iter().map(bin).collect();
         assert_eq!(wide, [0, 0, 1, 2, 2, 3]);
+        let tiles: Vec<usize> = taps(3, 7, Resampling::Tiles).iter().map(bin).collect();
+        assert_eq!(tiles, [0, 1, 2, 0, 1, 2, 0]);
         let ends = taps(5, 3, Resampling::LinearToEnds);
         assert_eq!((ends[1][0], ends[2][0]), ((2, 1.0), (4, 1.0)));
         assert_eq!(taps(2, 4, Resampling::Linear)[1], [(0, 0.75), (1, 0.25)]);

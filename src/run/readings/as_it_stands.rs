@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use attnscope_compute::attention::{
-    AttentionOverride, AttentionSpec, Bias, Mask, MaskOverride, Scale, SoftmaxAxis, SoftmaxOverride,
+    AttentionOverride, AttentionSpec, Bias, KeyRank, Mask, MaskOverride, Scale, SoftmaxAxis,
+    SoftmaxOverride,
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -26,7 +27,10 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
     // Places of a picture are not counted.
     let is_placed = block.attention().is_some_and(|of| {
         let is_turned = of.rope.as_ref().is_some_and(|rope| rope.grid.is_some());
-        is_turned || matches!(of.bias, Bias::Grid(_))
+        let is_windowed = of
+            .top_keys
+            .is_some_and(|top| matches!(top.by, KeyRank::Window(_)));
+        is_turned || is_windowed || matches!(of.bias, Bias::Grid(_) | Bias::Steps(_))
     });
     let is_limited = block.feed_forward.is_limited();
     let is_indexed = block

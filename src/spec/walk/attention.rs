@@ -124,6 +124,12 @@ impl<'a> Walk<'_, 'a> {
             let key = format_args!("{name}.bias_gate.scales");
             self.vector(key, &gate.scales, gate.scales_shape());
         }
+        if let Some([rows, columns]) = maps.steps.as_ref().and_then(|steps| steps.tables.as_ref()) {
+            self.with_use(Use::EveryDistance, |walk| {
+                walk.table(format_args!("{name}.steps_in_rows"), Some(rows));
+                walk.table(format_args!("{name}.steps_in_columns"), Some(columns));
+            });
+        }
         let Some(relative) = &maps.relative else {
             return;
         };

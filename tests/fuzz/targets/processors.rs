@@ -29,6 +29,7 @@ fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
             let side = pixels(begins).max(least).isqrt().saturating_add(of);
             [side, side]
         }
+        Some((Size::Longest(side), _)) => [side, side],
         Some((Size::Within { of, .. }, _)) => begins.map(|side| side.saturating_add(of)),
     };
     pixels(begins).max(pixels(resized))

@@ -223,7 +223,7 @@ fn norms(vectors: &Tensor) -> Result<Tensor> {
 
 /// The learned bias of each head; queries and keys are copied to the host if it depends on them.
 fn learned(run: &Run<'_>, input: Input<'_>, heads: &Range<usize>) -> Result<Vec<HeadBias>> {
-    let depends = matches!(run.spec.bias, Bias::Relative(_));
+    let depends = matches!(run.spec.bias, Bias::Relative(_) | Bias::Steps(_));
     let on_host = |values: &Tensor| {
         if depends {
             host(values)
@@ -292,7 +292,7 @@ fn bias_table(
             let n_distances = values.len() / n_heads.max(1);
             BiasTable::OfDistances(Tensor::from_vec(values, (n_heads, n_distances), device)?)
         }
-        Bias::Buckets(_) | Bias::Relative(_) | Bias::Grid(_) => {
+        Bias::Buckets(_) | Bias::Relative(_) | Bias::Grid(_) | Bias::Steps(_) => {
             let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
             let of_head = |bias: &HeadBias| -> Vec<f32> {
                 let pair = |nth: usize| bias.at(nth / n_keys, nth % n_keys, n_queries, scale);

@@ -1,0 +1,93 @@
+//! Vectors per distance in rows and columns of a picture, and windows with empty places: keys and values that hold biases alone.
+
+use attnscope_compute::attention::{HeadSummary, RelativeTables, Run, SoftmaxAxis, StepTables};
+use attnscope_compute::error::Result;
+use attnscope_compute::kernels::NumberFormat;
+use attnscope_compute::ops::Ops;
+use attnscope_spec::{LinearSource, ProjectionSpec, StepSource};
+
+use super::rounded::round_read;
+use super::weights::WeightReader;
+
+impl<'a, O: Ops> WeightReader<'a, O> {
+    /// Reads the learned vectors per distance of an attention.
+    pub(super) fn distances(
+        self,
+        spec: &ProjectionSpec,
+        format: Option<NumberFormat>,
+    ) -> Result<Option<RelativeTables>> {
+        match (&spec.relative, &spec.steps) {
+            (Some(relative), _) => self.relative(relative, format).map(Some),
+            (None, Some(steps)) => Ok(Some(RelativeTables {
+                steps: self.steps(steps, spec, format)?,
+                ..RelativeTables::default()
+            })),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn steps(
+        self,
+        steps: &StepSource,
+        spec: &ProjectionSpec,
+        format: Option<NumberFormat>,
+    ) -> Result<StepTables> {
+        let bias = |map: &LinearSource| -> Result<Vec<f32>> {
+            if !steps.has_empty_places || map.bias.is_none() {
+                return Ok(Vec::new());
+            }
+            let bias = self.on_host(map)?.bias;
+            Ok(bias.map_or_else(Vec::new, |bias| bias.into_owned()))
+        };
+        let [rows, columns] = match &steps.tables {
+            Some([rows, columns]) => [
+                round_read(self.table(rows)?, format).into_owned(),
+                round_read(self.table(columns)?, format).into_owned(),
+            ],
+            None => Default::default(),
+        };
+        Ok(StepTables {
+            rows,
+            columns,
+            empty_key: bias(&spec.k)?,
+            empty_value: bias(&spec.v)?,
+        })
+    }
+}
+
+/// Runs an attention of which empty places may take probability: they hold the bias of values, and so give it.
+pub(super) fn attend_beside_empty<O: Ops>(
+    ops: &O,
+    run: &Run<'_>,
+    [q, k, v]: [&O::Buffer; 3],
+    z: &mut O::Buffer,
+) -> Result<Vec<HeadSummary>> {
+    let spec = run.spec;
+    let empty = run.relative.map(|tables| &tables.steps.empty_value[..]);
+    let Some(empty) =
+        empty.filter(|empty| !empty.is_empty() && spec.softmax_axis == SoftmaxAxis::Keys)
+    else {
+        return ops.attend(run, q, k, v, z);
+    };
+    // The probabilities of a row sum to 1, those of empty places included: what all values have in common is added at the end.
+    let host = ops.get(v)?;
+    let (width, mut values) = (host.width, host.values.into_owned());
+    for row in values.chunks_mut(width.max(1)) {
+        row.iter_mut().zip(empty).for_each(|(v, own)| *v -= own);
+    }
+    let mut less = O::Buffer::default();
+    ops.put_own(values, width, &mut less)?;
+    let summaries = ops.attend(run, q, k, &less, z)?;
+    let host = ops.get(z)?;
+    let (width, mut rows) = (host.width, host.values.into_owned());
+    for row in rows.chunks_mut(width.max(1)) {
+        // Other heads stay 0: they run by themselves, and are added.
+        for head_idx in run.heads.clone() {
+            let to = &mut row[head_idx * spec.d_value..][..spec.d_value];
+            let own = &empty[spec.kv_head_of(head_idx) * spec.d_value..];
+            to.iter_mut().zip(own).for_each(|(z, own)| *z += own);
+        }
+    }
+    ops.put_own(rows, width, z)?;
+    Ok(summaries)
+}
