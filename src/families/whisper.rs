@@ -143,9 +143,13 @@ pub(super) fn stem(base: &str, d_model: usize, rule: SoundRule) -> SoundStem {
         stride,
         is_padded: true,
         norm: None,
+        activation: None,
+        last_norm: None,
     };
     SoundStem {
         rule,
+        planes: Vec::new(),
+        first: None,
         convolutions: STRIDES.into_iter().enumerate().map(convolution).collect(),
         activation: Activation::Gelu,
         end: None,

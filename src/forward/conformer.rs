@@ -42,8 +42,12 @@ pub(super) fn add_before<O: Ops>(
     let weights = MlpWeights::read(shelf, &spec.before)?;
     let mut s = MlpScratch::default();
     run_mlp(context, &spec.before, &weights, &normed, &mut s, &mut out)?;
-    ops.scale(&mut out, spec.before_scale)?;
-    ops.add(resid, &out)
+    add_scaled(
+        ops,
+        resid,
+        &mut out,
+        [spec.before_factor, spec.before_scale],
+    )
 }
 
 /// Adds the output of the convolution. // resid: [position, d_model]
@@ -85,7 +89,22 @@ pub(super) fn add_convolution<O: Ops>(
     }
     ops.activate(spec.activation, &mut from)?;
     ops.linear(&from, &shelf.linear(&spec.out)?, &mut to, pace)?; // [position, d_model]
-    ops.add(resid, &to)
+    add_scaled(ops, resid, &mut to, [spec.resid_factor, spec.scale])
+}
+
+/// Adds an output to the residual, each times a factor.
+fn add_scaled<O: Ops>(
+    ops: &O,
+    resid: &mut O::Buffer,
+    out: &mut O::Buffer,
+    [of_resid, of_out]: [f32; 2],
+) -> Result<()> {
+    for (buffer, factor) in [(&mut *resid, of_resid), (&mut *out, of_out)] {
+        if factor != 1.0 {
+            ops.scale(buffer, factor)?;
+        }
+    }
+    ops.add(resid, out)
 }
 
 /// The first half of each row times the sigmoid of the second. // [position, 2 · n] → [position, n]

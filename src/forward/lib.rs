@@ -36,6 +36,7 @@ mod narrow;
 mod on_host;
 mod past;
 mod patches;
+mod planes;
 mod project;
 pub mod recurrent;
 mod relative;

@@ -4,11 +4,12 @@ use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::{Activation, HostLinear, HostWeight, Ops};
-use attnscope_prompt::HEARS;
+use attnscope_prompt::{HEARS, Sound};
 use attnscope_spec::{
     AroundKernel, AroundRows, NormSource, SoundStem, StemConvolution, StemEnd, StemNorm,
 };
 
+use super::planes::{Plane, convolve};
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
@@ -27,11 +28,10 @@ pub(super) fn sound_rows<O: Ops>(
     };
     let pace = &|| false;
     let shelf = WeightReader::new(ops, tensors, pace);
-    let mut rows = sound.values.clone(); // [frame, channel]
+    let (mut rows, mut width) = first_rows(stem, sound, shelf)?; // [frame, channel]
     let (mut around, mut to) = (O::Buffer::default(), O::Buffer::default());
     for one in &stem.convolutions {
-        let width = one.n_in * one.n_wide;
-        ops.put(&around_of(one, &rows), width, &mut around)?;
+        ops.put(&around_of(one, &rows), one.n_in * one.n_wide, &mut around)?;
         ops.linear(&around, &linear_of(one, shelf)?, &mut to, pace)?; // [position, channel]
         match &one.norm {
             None => {}
@@ -41,17 +41,17 @@ pub(super) fn sound_rows<O: Ops>(
             }
             Some(StemNorm::Channel(norm)) => {
                 let mut values = ops.get(&to)?.values.into_owned();
-                norm_channels(norm, shelf, &mut values)?;
+                norm_channels(norm, false, shelf, &mut values)?;
                 ops.put(&values, one.n_out, &mut to)?;
             }
         }
-        ops.activate(stem.activation, &mut to)?;
+        ops.activate(one.activation.unwrap_or(stem.activation), &mut to)?;
         rows = ops.get(&to)?.values.into_owned();
+        if let Some(norm) = &one.last_norm {
+            norm_channels(norm, true, shelf, &mut rows)?;
+        }
+        width = one.n_out;
     }
-    let mut width = stem
-        .convolutions
-        .last()
-        .map_or(sound.n_mels, |last| last.n_out);
     if let Some(end) = &stem.end {
         (rows, width) = end_rows(end, stem.activation, (rows, width), shelf)?;
     }
@@ -70,9 +70,34 @@ pub(super) fn sound_rows<O: Ops>(
     Ok(chosen)
 }
 
-/// Normalises each channel over all rows. // rows: [position, channel]
+/// What the convolutions over rows read: frames, or the rows of convolutions over them as a plane. // [frame, channel]
+fn first_rows<O: Ops>(
+    stem: &SoundStem,
+    sound: &Sound,
+    shelf: WeightReader<'_, O>,
+) -> Result<(Vec<f32>, usize)> {
+    if !stem.planes.is_empty() {
+        let mut plane = Plane::of_rows(sound.values.clone(), sound.n_mels);
+        for one in &stem.planes {
+            plane = convolve(one, stem.activation, &plane, shelf)?;
+        }
+        return Ok(plane.into_rows());
+    }
+    let Some(map) = &stem.first else {
+        return Ok((sound.values.clone(), sound.n_mels));
+    };
+    let (ops, pace) = (shelf.ops, shelf.pace);
+    let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+    ops.put(&sound.values, sound.n_mels, &mut from)?;
+    ops.linear(&from, &shelf.linear(map)?, &mut to, pace)?;
+    ops.activate(stem.activation, &mut to)?;
+    Ok((ops.get(&to)?.values.into_owned(), map.n_out()))
+}
+
+/// Normalises each channel over all rows, or all channels together. // rows: [position, channel]
 fn norm_channels<O: Ops>(
     norm: &NormSource,
+    is_together: bool,
     shelf: WeightReader<'_, O>,
     rows: &mut [f32],
 ) -> Result<()> {
@@ -85,16 +110,20 @@ fn norm_channels<O: Ops>(
         vector(norm.gain.first(), 1.0)?,
         vector(norm.bias.as_ref(), 0.0)?,
     );
-    let n_rows = (rows.len() / n).max(1) as f64;
-    for channel in 0..n {
-        let values = || rows[channel..].iter().step_by(n).map(|v| f64::from(*v));
-        let mean = values().sum::<f64>() / n_rows;
+    let (n_sets, apart) = if is_together { (1, 1) } else { (n, n) };
+    let n_values = (rows.len() / n_sets).max(1) as f64;
+    for set in 0..n_sets {
+        let values = || rows[set..].iter().step_by(apart).map(|v| f64::from(*v));
+        let mean = values().sum::<f64>() / n_values;
         let squares = values().map(|value| (value - mean).powi(2));
-        let scale = 1.0 / (squares.sum::<f64>() / n_rows + f64::from(norm.eps)).sqrt();
-        for value in rows[channel..].iter_mut().step_by(n) {
-            let normed = (f64::from(*value) - mean) * scale;
-            *value = normed as f32 * gain[channel] + bias[channel];
+        let scale = 1.0 / (squares.sum::<f64>() / n_values + f64::from(norm.eps)).sqrt();
+        for value in rows[set..].iter_mut().step_by(apart) {
+            *value = ((f64::from(*value) - mean) * scale) as f32;
         }
+    }
+    for row in rows.chunks_mut(n) {
+        let pairs = row.iter_mut().zip(gain.iter().zip(&bias));
+        pairs.for_each(|(value, (gain, bias))| *value = *value * gain + bias);
     }
     Ok(())
 }
@@ -196,6 +225,8 @@ fn around_rows<O: Ops>(
             stride,
             is_padded: true,
             norm: None,
+            activation: None,
+            last_norm: None,
         };
         let first = group * of_group;
         let channels = columns(rows, width, first, of_group);
@@ -281,6 +312,8 @@ mod tests {
             stride: 2,
             is_padded: true,
             norm: None,
+            activation: None,
+            last_norm: None,
         };
         let rows: Vec<f32> = (1..=8).map(|v| v as f32).collect(); // four rows of two
         let around = around_of(&one, &rows);

@@ -36,6 +36,7 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
             Window::Back(width) => (width, "window"),
             Window::Around(reach) => (reach + 1, "window"),
             Window::Chunk(width) => (width, "chunk"),
+            Window::Chunks { width, n_before } => (width.saturating_mul(n_before + 1), "chunk"),
         });
         let context = attention
             .rope

@@ -14,6 +14,8 @@ pub struct ConformerSpec {
     pub before: MlpSpec,
     /// Multiplies the output of the layer before attention.
     pub before_scale: f32,
+    /// Multiplies the residual that this output is added to.
+    pub before_factor: f32,
     pub convolution: ConvolutionModule,
 }
 
@@ -34,6 +36,10 @@ pub struct ConvolutionModule {
     pub norm: ChannelNorm,
     pub activation: Activation,
     pub out: LinearSource,
+    /// Multiplies the output.
+    pub scale: f32,
+    /// Multiplies the residual that the output is added to.
+    pub resid_factor: f32,
 }
 
 /// The norm behind a convolution over positions.
@@ -83,9 +89,19 @@ impl ConformerSpec {
             ChannelNorm::Row(_) => "rows scaled",
             ChannelNorm::Stored { .. } => "channels normed by stored values",
         };
+        let residual = |factor: f32| match factor {
+            1.0 => String::new(),
+            factor => format!("{factor} · residual + "),
+        };
         format!(
-            "{} · feed-forward before, {} positions with {} before, {norm}, {}",
-            self.before_scale, module.n_wide, module.n_before, module.activation
+            "{}{} · feed-forward before, {}{} · {} positions with {} before, {norm}, {}",
+            residual(self.before_factor),
+            self.before_scale,
+            residual(module.resid_factor),
+            module.scale,
+            module.n_wide,
+            module.n_before,
+            module.activation
         )
     }
 

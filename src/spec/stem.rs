@@ -3,12 +3,17 @@
 use attnscope_compute::ops::Activation;
 use attnscope_prompt::SoundRule;
 
+use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
 
 /// Convolutions over the frames of a spectrogram, one after another, each followed by an activation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SoundStem {
     pub rule: SoundRule,
+    /// Convolutions over frames and bands as a plane, before all others. Then a row holds the bands of all channels.
+    pub planes: Vec<PlaneConvolution>,
+    /// A map of each frame, before the convolutions over rows; the activation follows.
+    pub first: Option<LinearSource>,
     pub convolutions: Vec<StemConvolution>,
     pub activation: Activation,
     /// What follows the convolutions, if the rows are not those of the residual yet.
@@ -86,6 +91,10 @@ pub struct StemConvolution {
     /// Zero-padded by half its width on both sides.
     pub is_padded: bool,
     pub norm: Option<StemNorm>,
+    /// Follows in place of the activation of the stem.
+    pub activation: Option<Activation>,
+    /// A norm over all rows and channels together, behind the activation.
+    pub last_norm: Option<NormSource>,
 }
 
 impl SoundStem {
@@ -94,9 +103,8 @@ impl SoundStem {
         let each = self.convolutions.iter().flat_map(|one| {
             let weight = (&one.weight, vec![one.n_out, one.n_in, one.n_wide]);
             let norm = one.norm.as_ref().map(StemNorm::source);
-            let of_norm = norm
-                .into_iter()
-                .flat_map(|norm| norm.gain.iter().chain(&norm.bias));
+            let norms = norm.into_iter().chain(&one.last_norm);
+            let of_norm = norms.flat_map(|norm| norm.gain.iter().chain(&norm.bias));
             let vectors = one.bias.iter().chain(of_norm);
             let vectors = vectors.map(|name| (name, vec![one.n_out]));
             [weight].into_iter().chain(vectors)
@@ -118,7 +126,11 @@ impl SoundStem {
                 .into_iter()
                 .chain([(&around.bias, vec![around.width])])
         });
-        each.chain(around).collect()
+        let planes = self.planes.iter().flat_map(|plane| {
+            let bias = plane.bias.iter().map(|bias| (bias, vec![plane.n_out]));
+            [(&plane.weight, plane.shape())].into_iter().chain(bias)
+        });
+        planes.chain(each).chain(around).collect()
     }
 
     /// Describes the computation, for comparisons.
@@ -130,9 +142,22 @@ impl SoundStem {
                 Some(StemNorm::Row(_)) => ", rows normed",
                 Some(StemNorm::Channel(_)) => ", channels normed",
             };
-            format!("{n_in}→{n_out} over {wide} every {stride}{norm}")
+            let activation = match one.activation {
+                None => String::new(),
+                Some(activation) => format!(", {activation}"),
+            };
+            let last = match one.last_norm {
+                None => "",
+                Some(_) => ", all normed",
+            };
+            format!("{n_in}→{n_out} over {wide} every {stride}{norm}{activation}{last}")
         });
-        let each: Vec<String> = each.collect();
+        let planes = self.planes.iter().map(PlaneConvolution::words);
+        let first = self
+            .first
+            .iter()
+            .map(|map| format!("{}→{}", map.n_in, map.n_out()));
+        let each: Vec<String> = planes.chain(first).chain(each).collect();
         let n_pooled = self.end.as_ref().map_or(1, |end| end.n_pooled);
         let means = match n_pooled {
             0 | 1 => String::new(),

@@ -247,6 +247,9 @@ impl<'v, 'a> Walk<'v, 'a> {
             for (nth, (tensor, shape)) in stem.tensors().into_iter().enumerate() {
                 self.vector(format_args!("{name}embed.stem.{nth}"), tensor, shape);
             }
+            if let Some(map) = &stem.first {
+                self.linear(format_args!("{name}embed.stem.first"), map);
+            }
             if let Some(end) = &stem.end {
                 self.norm(
                     format_args!("{name}embed.stem.norm"),

@@ -77,6 +77,7 @@ fn heads_run_alone_as_among_others() {
         ("hy_v4", 0),
         ("wav2vec2_conformer", 0),
         ("wavlm", 0),
+        ("nemotron_asr_streaming_encoder", 0),
         ("minimax_m3_vl_text", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);

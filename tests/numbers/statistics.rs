@@ -51,6 +51,9 @@ impl Head {
                 Some(Window::Back(width)) => i < j + width,
                 Some(Window::Around(reach)) => i.abs_diff(j) <= reach,
                 Some(Window::Chunk(width)) => i / width == j / width,
+                Some(Window::Chunks { width, n_before }) => {
+                    j / width <= i / width && i / width <= j / width + n_before
+                }
                 None => true,
             };
             whole.tokens_real[j] && (!spec.mask.causal || j <= i) && is_near

@@ -197,6 +197,14 @@ mod tests {
             Some(Window::Around(widest)),
             Some(Window::Chunk(4)),
             Some(Window::Chunk(widest)),
+            Some(Window::Chunks {
+                width: 2,
+                n_before: 1,
+            }),
+            Some(Window::Chunks {
+                width: widest,
+                n_before: widest,
+            }),
         ];
         let streams = [
             None,

@@ -12,6 +12,8 @@ pub enum Window {
     Around(usize),
     /// Keys of the query's own chunk; chunks of this width are counted from the first token.
     Chunk(usize),
+    /// Keys of the query's own chunk and of some chunks before it.
+    Chunks { width: usize, n_before: usize },
 }
 
 impl Window {
@@ -28,7 +30,7 @@ impl Window {
     pub fn width_back(self) -> Option<usize> {
         match self {
             Self::Back(width) => Some(width),
-            Self::Around(_) | Self::Chunk(_) => None,
+            Self::Around(_) | Self::Chunk(_) | Self::Chunks { .. } => None,
         }
     }
 
@@ -45,6 +47,11 @@ impl Window {
                 query_idx.saturating_sub(reach)..(query_idx + 1).saturating_add(reach)
             }
             Self::Chunk(width) => chunk(query_idx, width, first),
+            Self::Chunks { width, n_before } => {
+                let own = chunk(query_idx, width, first);
+                let before = width.max(1).saturating_mul(n_before);
+                own.start.saturating_sub(before)..own.end
+            }
         }
     }
 
@@ -56,6 +63,11 @@ impl Window {
                 key_idx.saturating_sub(reach)..(key_idx + 1).saturating_add(reach)
             }
             Self::Chunk(width) => chunk(key_idx, width, 0),
+            Self::Chunks { width, n_before } => {
+                let own = chunk(key_idx, width, 0);
+                let behind = width.max(1).saturating_mul(n_before);
+                own.start..own.end.saturating_add(behind)
+            }
         }
     }
 
@@ -66,6 +78,10 @@ impl Window {
             Self::Back(width) => Self::Back(width.saturating_add_signed(by).max(1)),
             Self::Around(reach) => Self::Around(reach.saturating_add_signed(by)),
             Self::Chunk(width) => Self::Chunk(width.saturating_add_signed(by).max(1)),
+            Self::Chunks { width, n_before } => Self::Chunks {
+                width: width.saturating_add_signed(by).max(1),
+                n_before,
+            },
         }
     }
 
@@ -83,7 +99,7 @@ impl Window {
     pub fn turned(self, is_causal: bool) -> Self {
         match self {
             Self::Back(width) | Self::Around(width) => Self::of_width(width, is_causal),
-            Self::Chunk(width) => Self::Chunk(width),
+            Self::Chunk(_) | Self::Chunks { .. } => self,
         }
     }
 }
@@ -146,6 +162,29 @@ impl fmt::Display for Window {
             Self::Back(width) => write!(f, "window {width} back"),
             Self::Around(reach) => write!(f, "window {reach} either side"),
             Self::Chunk(width) => write!(f, "chunks of {width}"),
+            Self::Chunks { width, n_before } => {
+                write!(f, "chunks of {width}, {n_before} before")
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_may_see_chunks_before_its_own() {
+        let window = Window::Chunks {
+            width: 2,
+            n_before: 1,
+        };
+        assert_eq!(
+            [0, 3, 6].map(|query_idx| window.keys(query_idx, 0)),
+            [0..2, 0..4, 4..8]
+        );
+        // Chunks are counted from the first real token.
+        assert_eq!(window.keys(5, 1), 3..7);
+        assert_eq!(window.queries(3), 2..6);
     }
 }

@@ -2,20 +2,11 @@
 
 use attnscope_checkpoint::{Checkpoint, GENERATION, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
-use attnscope_prompt::{Prefix, SoundRule, language_code};
+use attnscope_prompt::{Mel, Prefix, SoundRule, language_code};
 use attnscope_spec::{DecoderInput, DecoderStart, Forced, Timing};
 use serde_json::{Map, Value};
 
-const PREPROCESSOR: &str = "preprocessor_config.json";
-
-/// The file of newer transformers versions: settings of a feature extractor beside those of a tokenizer.
-const PROCESSOR: &str = "processor_config.json";
-
-/// Upper limit of samples per input: ten minutes at 48 kHz.
-const MOST_SAMPLES: usize = 10 * 60 * 48_000;
-
-/// Upper limit of samples per window.
-const WIDEST_WINDOW: usize = 1 << 14;
+use super::extractor::{Extractor, FASTEST, MOST_SAMPLES, WIDEST_WINDOW};
 
 /// Reads how sound becomes frames of `n_mels` bands, as many frames as the model has positions for.
 ///
@@ -27,44 +18,19 @@ pub fn sound_rule(
     n_mels: usize,
     [n_positions, frames_per_position]: [usize; 2],
 ) -> Result<SoundRule> {
-    let found = checkpoint
-        .sibling_config(PREPROCESSOR)
-        .map(|values| (values, PREPROCESSOR));
-    let newer = || {
-        let mut values = checkpoint.sibling_config(PROCESSOR)?;
-        let Some(Value::Object(values)) = values.remove("feature_extractor") else {
-            return None;
-        };
-        Some((values, PROCESSOR))
-    };
-    let found = found.or_else(newer);
-    let (values, file) = found.unwrap_or((Map::new(), PREPROCESSOR));
-    let path = reader.path().with_file_name(file);
-    let size = |key: &str, default: usize, most: usize| match values.get(key) {
-        None | Some(Value::Null) => Ok(default),
-        Some(value) => {
-            let size = value
-                .as_u64()
-                .filter(|size| (1..=most as u64).contains(size));
-            size.map(|size| size as usize).ok_or_else(|| {
-                let problem = format!("expected a whole number from 1 to {most}, found {value}");
-                Error::config(&path, key, problem)
-            })
-        }
-    };
-    let found_mels = size("feature_size", n_mels, MOST_SAMPLES)?;
-    if found_mels != n_mels {
-        let problem = format!("expected the {n_mels} bands of num_mel_bins, found {found_mels}");
-        return Err(Error::config(&path, "feature_size", problem));
-    }
+    let extractor = Extractor::of(checkpoint, reader);
+    extractor.check_bands(n_mels)?;
+    let n_window = extractor.size("n_fft", 400, WIDEST_WINDOW)?;
     let rule = SoundRule {
-        rate: size("sampling_rate", 16_000, 1 << 20)?,
-        n_window: size("n_fft", 400, WIDEST_WINDOW)?,
-        hop: size("hop_length", 160, WIDEST_WINDOW)?,
+        rate: extractor.size("sampling_rate", 16_000, FASTEST)?,
+        n_window,
+        hop: extractor.size("hop_length", 160, WIDEST_WINDOW)?,
         n_mels,
         n_frames: n_positions.saturating_mul(frames_per_position),
         frames_per_position,
+        mel: Mel::whisper(n_window),
         waves: None,
+        steps: None,
         is_rows: false,
     };
     let n_samples = rule.n_frames.saturating_mul(rule.hop);
@@ -76,25 +42,17 @@ pub fn sound_rule(
             problem,
         ));
     }
-    let chunk = size("chunk_length", 0, MOST_SAMPLES);
+    let chunk = extractor.size("chunk_length", 0, MOST_SAMPLES);
     if let Ok(chunk @ 1..) = chunk {
         let n_frames = chunk.saturating_mul(rule.rate) / rule.hop;
         if n_frames != rule.n_frames {
             reader.remark(format!(
-                "{file} cuts sounds into {n_frames} frames, the model hears {}: so many are taken",
-                rule.n_frames
+                "{} cuts sounds into {n_frames} frames, the model hears {}: so many are taken",
+                extractor.file, rule.n_frames
             ));
         }
     }
-    if values
-        .get("dither")
-        .and_then(Value::as_f64)
-        .is_some_and(|dither| dither != 0.0)
-    {
-        reader.remark(format!(
-            "{file} adds noise to sounds (dither): they are heard without it"
-        ));
-    }
+    extractor.note_dither(reader);
     let said = format!(
         "{n_mels} mel bands of {} samples every {}, {} Hz, {:.2} s",
         rule.n_window,
@@ -102,12 +60,7 @@ pub fn sound_rule(
         rule.rate,
         n_samples as f64 / rule.rate as f64
     );
-    let origin = if values.is_empty() {
-        Origin::Family
-    } else {
-        Origin::Derived(file.to_owned())
-    };
-    reader.note("sound", said, origin);
+    reader.note("sound", said, extractor.origin());
     Ok(rule)
 }
 

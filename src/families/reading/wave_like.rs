@@ -4,7 +4,7 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Bias, Buckets};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
-use attnscope_prompt::{MOST_CONVOLUTIONS, SoundRule, Waves};
+use attnscope_prompt::{MOST_CONVOLUTIONS, Mel, SoundRule, Steps, Waves};
 use attnscope_spec::{
     BiasGate, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     ProjectionSpec, SoundStem, StackSpec, StemConvolution, StemEnd, StemNorm, TableSource,
@@ -330,6 +330,8 @@ fn stem(
                 (_, 0) => Some(StemNorm::Channel(of())),
                 _ => None,
             },
+            activation: None,
+            last_norm: None,
         }
     };
     let activation = if is_plain {
@@ -358,6 +360,8 @@ fn stem(
     let positions = positions(reader, tensors, (base, like), d_model)?;
     Ok(SoundStem {
         rule: rule(checkpoint, reader, (&widths, &strides), n_pooled)?,
+        planes: Vec::new(),
+        first: None,
         convolutions: (0..channels.len()).map(convolution).collect(),
         activation,
         end: Some(Box::new(StemEnd {
@@ -371,7 +375,10 @@ fn stem(
 }
 
 /// How a sound becomes samples, and those positions.
-fn rule(
+///
+/// # Errors
+/// When a setting of the feature extractor, or a stride, is impossible.
+pub fn rule(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     (widths, strides): (&[usize], &[usize]),
@@ -413,17 +420,13 @@ fn rule(
             })? as usize
         }
     };
-    let mut steps = [[1; 2]; MOST_CONVOLUTIONS];
-    for (step, (wide, stride)) in steps.iter_mut().zip(widths.iter().zip(strides)) {
-        *step = [*wide, *stride];
+    if n_pooled > 1 && widths.len() == MOST_CONVOLUTIONS {
+        let problem = format!("expected fewer than {MOST_CONVOLUTIONS} convolutions");
+        return Err(Error::config(reader.path(), "conv_stride", problem));
     }
-    if n_pooled > 1 {
-        let Some(step) = steps.get_mut(widths.len()) else {
-            let problem = format!("expected fewer than {MOST_CONVOLUTIONS} convolutions");
-            return Err(Error::config(reader.path(), "conv_stride", problem));
-        };
-        *step = [n_pooled; 2];
-    }
+    let convolutions = widths.iter().zip(strides);
+    let convolutions = convolutions.map(|(wide, stride)| [*wide, *stride, 0]);
+    let steps = Steps::of(convolutions.chain((n_pooled > 1).then_some([n_pooled, n_pooled, 0])));
     let apart = strides
         .iter()
         .try_fold(n_pooled, |all, one| all.checked_mul(*one));
@@ -446,11 +449,12 @@ fn rule(
         n_mels: 1,
         n_frames: MOST_SAMPLES,
         frames_per_position: apart,
+        mel: Mel::whisper(1),
         waves: Some(Waves {
             is_normalised,
             added_decades: if is_by_omniasr { -5 } else { -7 },
-            steps,
         }),
+        steps: Some(steps),
         is_rows: false,
     })
 }

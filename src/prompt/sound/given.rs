@@ -62,8 +62,8 @@ pub(crate) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
         return Err(Error::Prompt(format!("{HEARS}, found {shown:?}")));
     };
     if rule
-        .waves
-        .is_some_and(|waves| waves.n_positions(samples.len()) == 0)
+        .steps
+        .is_some_and(|steps| steps.n_positions(rule.n_frames_of(samples.len())) == 0)
     {
         let problem = format!(
             "the sound has {} samples, which is too short for one position of the model",
@@ -100,17 +100,22 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
     });
     let n_sound = samples.len().min(n_heard);
     let mut heard = samples[..n_sound].to_vec();
-    let (values, n, n_real) = match rule.waves {
-        Some(waves) => {
-            let n = waves.n_positions(n_sound);
-            (waves.values(&heard), n, n)
+    let (n_frames, n, n_real) = match rule.steps {
+        Some(steps) => {
+            let n_frames = rule.n_frames_of(n_sound);
+            let n = steps.n_positions(n_frames);
+            (n_frames, n, n)
         }
         None => {
             heard.resize(n_heard, 0.0);
             let n = rule.n_positions();
             let n_real = n_sound.div_ceil(rule.hop * rule.frames_per_position);
-            (mel::log_mel(&heard, rule), n, n_real.min(n))
+            (rule.n_frames, n, n_real.min(n))
         }
+    };
+    let values = match rule.waves {
+        Some(waves) => waves.values(&heard),
+        None => mel::log_mel(&heard, rule, n_frames),
     };
     let sound = Sound {
         asked: asked.to_owned(),
@@ -173,6 +178,7 @@ fn built_in(rule: SoundRule) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mel;
 
     const RULE: SoundRule = SoundRule {
         rate: 16_000,
@@ -181,7 +187,9 @@ mod tests {
         n_mels: 8,
         n_frames: 20,
         frames_per_position: 2,
+        mel: Mel::whisper(400),
         waves: None,
+        steps: None,
         is_rows: false,
     };
 

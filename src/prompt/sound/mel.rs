@@ -2,64 +2,125 @@
 
 use rayon::prelude::*;
 
+use super::bands::{BandNorm, Bands, Ends, LogPower, SoundWindow};
 use super::rule::SoundRule;
 
-/// Lower limit of the power, before the logarithm.
+/// Lower limit of the power, before a logarithm to base 10.
 const FLOOR: f64 = 1e-10;
+/// Lower limit of the power, before a natural logarithm.
+const NATURAL_FLOOR: f64 = 1e-5;
+/// Added to the power, before a natural logarithm.
+const GUARD: f64 = 1.0 / (1 << 24) as f64;
 /// Powers more than this many decades below the maximum are raised to that level.
 const RANGE: f64 = 8.0;
-/// The upper frequency limit of the bands, at any sample rate.
-const HIGHEST: f64 = 8_000.0;
+/// Added to the deviation that a band is divided by.
+const EPS: f64 = 1e-5;
 
-/// The log-mel spectrogram as in Whisper: frames around every `hop`th sample, mirrored at both ends. // [frame, mel]
-pub(super) fn log_mel(samples: &[f32], rule: SoundRule) -> Vec<f32> {
+/// The log-mel spectrogram. // [frame, mel]
+pub(super) fn log_mel(samples: &[f32], rule: SoundRule, n_frames: usize) -> Vec<f32> {
     let filters = Filters::new(rule);
-    let fourier = Fourier::new(rule.n_window);
-    let silence = vec![FLOOR.log10(); rule.n_mels];
+    let fourier = Fourier::new(rule);
+    let emphasised = emphasised(samples, rule.mel.emphasis);
+    let samples = emphasised.as_deref().unwrap_or(samples);
+    let silence = filters.apply(&vec![0.0; rule.mel.n_fourier / 2 + 1]);
     let frame = |frame_idx: usize| -> Vec<f64> {
         match fourier.power(samples, frame_idx * rule.hop) {
             Some(power) => filters.apply(&power),
             None => silence.clone(),
         }
     };
-    let frames: Vec<Vec<f64>> = (0..rule.n_frames).into_par_iter().map(frame).collect();
-    let largest = frames.iter().flatten().copied().fold(f64::MIN, f64::max);
-    let least = largest - RANGE;
-    let scaled = frames
-        .iter()
-        .flatten()
-        .map(|log| (log.max(least) + 4.0) / 4.0);
-    scaled.map(|value| value as f32).collect()
+    let mut frames: Vec<Vec<f64>> = (0..n_frames).into_par_iter().map(frame).collect();
+    match rule.mel.norm {
+        BandNorm::None => {}
+        BandNorm::PerBand => norm_bands(&mut frames, rule.n_mels),
+        BandNorm::Whisper => {
+            let largest = frames.iter().flatten().copied().fold(f64::MIN, f64::max);
+            let least = largest - RANGE;
+            let all = frames.iter_mut().flatten();
+            all.for_each(|log| *log = (log.max(least) + 4.0) / 4.0);
+        }
+    }
+    frames.iter().flatten().map(|value| *value as f32).collect()
+}
+
+/// Samples less a share of the sample before each; `None` if that changes nothing.
+fn emphasised(samples: &[f32], millionths: u32) -> Option<Vec<f32>> {
+    if millionths == 0 {
+        return None;
+    }
+    let share = f64::from(millionths) * 1e-6;
+    let before = [0.0].iter().chain(samples);
+    let pairs = samples.iter().zip(before);
+    let less = pairs.map(|(now, before)| (f64::from(*now) - share * f64::from(*before)) as f32);
+    Some(less.collect())
+}
+
+/// Gives every band mean 0 and variance 1 over the frames. // [frame, mel]
+fn norm_bands(frames: &mut [Vec<f64>], n_mels: usize) {
+    let n = frames.len() as f64;
+    for band in 0..n_mels {
+        let mean = frames.iter().map(|frame| frame[band]).sum::<f64>() / n;
+        let squares = frames.iter().map(|frame| (frame[band] - mean).powi(2));
+        let deviation = (squares.sum::<f64>() / (n - 1.0).max(1.0)).sqrt() + EPS;
+        for frame in frames.iter_mut() {
+            frame[band] = (frame[band] - mean) / deviation;
+        }
+    }
 }
 
 /// The power spectrum of a windowed frame.
 struct Fourier {
-    /// Hann's window, periodic.
+    /// Padded with zeros to the length of the transform.
     window: Vec<f64>,
-    /// cos and sin of 2π·n/n_window.
+    ends: Ends,
+    /// cos and sin of 2π·n/length.
     turns: Vec<(f64, f64)>,
 }
 
 impl Fourier {
-    fn new(n: usize) -> Self {
-        let angle = |idx: usize| std::f64::consts::TAU * idx as f64 / n as f64;
+    fn new(rule: SoundRule) -> Self {
+        let (n, n_window) = (rule.mel.n_fourier, rule.n_window.min(rule.mel.n_fourier));
+        let angle = |idx: usize, n: usize| std::f64::consts::TAU * idx as f64 / n.max(1) as f64;
+        let turns = match rule.mel.window {
+            SoundWindow::Periodic => n_window,
+            SoundWindow::Symmetric => n_window.saturating_sub(1),
+        };
+        let first = match rule.mel.ends {
+            Ends::Inside => 0,
+            Ends::Mirrored | Ends::Silent => (n - n_window) / 2,
+        };
+        let mut window = vec![0.0; n];
+        for (idx, weight) in window[first..first + n_window].iter_mut().enumerate() {
+            *weight = 0.5 - 0.5 * angle(idx, turns).cos();
+        }
         Self {
-            window: (0..n).map(|idx| 0.5 - 0.5 * angle(idx).cos()).collect(),
+            window,
+            ends: rule.mel.ends,
             turns: (0..n)
-                .map(|idx| (angle(idx).cos(), angle(idx).sin()))
+                .map(|idx| (angle(idx, n).cos(), angle(idx, n).sin()))
                 .collect(),
         }
     }
 
-    /// The power spectrum around a sample; `None` for silence. // [frequency]
-    fn power(&self, samples: &[f32], centre: usize) -> Option<Vec<f64>> {
+    /// The power spectrum of the frame at a sample; `None` for silence. // [frequency]
+    fn power(&self, samples: &[f32], at: usize) -> Option<Vec<f64>> {
         let n = self.window.len();
-        let first = centre as isize - (n / 2) as isize;
+        let first = match self.ends {
+            Ends::Inside => at as isize,
+            Ends::Mirrored | Ends::Silent => at as isize - (n / 2) as isize,
+        };
+        let sample = |at: isize| match self.ends {
+            Ends::Mirrored => samples[mirrored(at, samples.len())],
+            Ends::Silent | Ends::Inside => {
+                let at = usize::try_from(at).ok().and_then(|at| samples.get(at));
+                at.copied().unwrap_or(0.0)
+            }
+        };
         let windowed: Vec<f64> = self
             .window
             .iter()
             .zip(first..)
-            .map(|(weight, at)| weight * f64::from(samples[mirrored(at, samples.len())]))
+            .map(|(weight, at)| weight * f64::from(sample(at)))
             .collect();
         if windowed.iter().all(|value| *value == 0.0) {
             return None;
@@ -107,26 +168,38 @@ fn mirrored(at: isize, n: usize) -> usize {
     at as usize
 }
 
-/// Triangular mel filters of equal area, as in Slaney's Auditory Toolbox.
+/// Triangular mel filters.
 struct Filters {
     /// The first frequency bin of each band, and its weights from there on. // [mel]
     bands: Vec<(usize, Vec<f64>)>,
+    log: LogPower,
 }
 
 impl Filters {
     fn new(rule: SoundRule) -> Self {
-        let n_frequencies = rule.n_window / 2 + 1;
+        let n_frequencies = rule.mel.n_fourier / 2 + 1;
         let nyquist = (rule.rate / 2) as f64;
         let frequency = |idx: usize| nyquist * idx as f64 / (n_frequencies - 1).max(1) as f64;
-        let highest = mel_of(HIGHEST);
-        let edge = |idx: usize| hertz_of(highest * idx as f64 / (rule.n_mels + 1) as f64);
+        // Triangles stand on frequencies, or on their mels.
+        let (lowest, highest, is_on_mels) = match rule.mel.bands {
+            Bands::EqualArea { highest } => (0.0, mel_of(highest as f64), false),
+            Bands::EqualHeight { lowest, highest } => {
+                (htk_mel_of(lowest as f64), htk_mel_of(highest as f64), true)
+            }
+        };
+        let edge = |idx: usize| {
+            let mel = lowest + (highest - lowest) * idx as f64 / (rule.n_mels + 1) as f64;
+            if is_on_mels { mel } else { hertz_of(mel) }
+        };
         let band = |mel_idx: usize| {
             let [low, centre, high] = [edge(mel_idx), edge(mel_idx + 1), edge(mel_idx + 2)];
             let weight = |idx: usize| {
                 let at = frequency(idx);
+                let at = if is_on_mels { htk_mel_of(at) } else { at };
                 let (up, down) = ((at - low) / (centre - low), (high - at) / (high - centre));
-                // Whisper stores the filters as f32.
-                f64::from((up.min(down).max(0.0) * 2.0 / (high - low)) as f32)
+                let height = if is_on_mels { 1.0 } else { 2.0 / (high - low) };
+                // Whisper and NeMo store the filters as f32.
+                f64::from((up.min(down).max(0.0) * height) as f32)
             };
             let first = (0..n_frequencies).find(|idx| weight(*idx) > 0.0);
             let first = first.unwrap_or(n_frequencies);
@@ -135,6 +208,7 @@ impl Filters {
         };
         Self {
             bands: (0..rule.n_mels).map(band).collect(),
+            log: rule.mel.log,
         }
     }
 
@@ -146,10 +220,19 @@ impl Filters {
                 .zip(&power[*first..])
                 .map(|(w, p)| w * p)
                 .sum();
-            sum.max(FLOOR).log10()
+            match self.log {
+                LogPower::Decimal => sum.max(FLOOR).log10(),
+                LogPower::NaturalOfMore => (sum + GUARD).ln(),
+                LogPower::NaturalFromFloor => sum.max(NATURAL_FLOOR).ln(),
+            }
         };
         self.bands.iter().map(log).collect()
     }
+}
+
+/// The mel scale of HTK.
+fn htk_mel_of(hertz: f64) -> f64 {
+    1_127.0 * (hertz / 700.0).ln_1p()
 }
 
 /// Where the mel scale changes from linear to logarithmic.
@@ -180,6 +263,7 @@ fn hertz_of(mel: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bands::Mel;
     use super::*;
 
     const RULE: SoundRule = SoundRule {
@@ -189,7 +273,9 @@ mod tests {
         n_mels: 80,
         n_frames: 6,
         frames_per_position: 2,
+        mel: Mel::whisper(400),
         waves: None,
+        steps: None,
         is_rows: false,
     };
 
@@ -201,10 +287,10 @@ mod tests {
                 (std::f64::consts::TAU * pitch * at).sin() as f32
             };
             let samples: Vec<f32> = (0..RULE.n_samples()).map(sample).collect();
-            let mel = log_mel(&samples, RULE);
+            let mel = log_mel(&samples, RULE, RULE.n_frames);
             let middle = &mel[3 * 80..4 * 80];
             let loudest = (0..80).max_by(|a, b| middle[*a].total_cmp(&middle[*b]));
-            let centre = hertz_of(mel_of(HIGHEST) * (loudest.expect("bands") + 1) as f64 / 81.0);
+            let centre = hertz_of(mel_of(8_000.0) * (loudest.expect("bands") + 1) as f64 / 81.0);
             assert!((centre - pitch).abs() < 60.0, "{pitch} {centre}");
         }
     }
@@ -213,7 +299,12 @@ mod tests {
     fn the_power_spectrum_agrees_with_its_definition() {
         let samples: Vec<f32> = (0..30).map(|idx| ((idx * idx) as f32).sin()).collect();
         for n in [9, 12] {
-            let fourier = Fourier::new(n);
+            let rule = SoundRule {
+                n_window: n,
+                mel: Mel::whisper(n),
+                ..RULE
+            };
+            let fourier = Fourier::new(rule);
             let found = fourier.power(&samples, 12).expect("sound");
             for (k, found) in found.iter().enumerate() {
                 let (mut real, mut imaginary) = (0.0, 0.0);
@@ -239,7 +330,30 @@ mod tests {
 
     #[test]
     fn silence_gives_a_constant_spectrogram() {
-        let mel = log_mel(&vec![0.0; RULE.n_samples()], RULE);
+        let mel = log_mel(&vec![0.0; RULE.n_samples()], RULE, RULE.n_frames);
         assert!(mel.iter().all(|value| *value == -1.5));
+    }
+
+    #[test]
+    fn normed_bands_have_no_mean_and_one_variance() {
+        let rule = SoundRule {
+            mel: Mel::nemo(512, 16_000, 970_000),
+            ..RULE
+        };
+        let samples: Vec<f32> = (0..960).map(|idx| ((idx * idx) as f32).sin()).collect();
+        let mel = log_mel(&samples, rule, 6);
+        for band in 0..80 {
+            let values: Vec<f32> = mel[band..].iter().step_by(80).copied().collect();
+            let mean = values.iter().sum::<f32>() / 6.0;
+            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / 5.0;
+            assert!(mean.abs() < 1e-5 && (variance - 1.0).abs() < 1e-3, "{band}");
+        }
+    }
+
+    #[test]
+    fn emphasis_takes_a_share_of_the_sample_before() {
+        assert_eq!(emphasised(&[1.0, 2.0, 4.0], 0), None);
+        let less = emphasised(&[1.0, 2.0, 4.0], 500_000);
+        assert_eq!(less, Some(vec![1.0, 1.5, 3.0]));
     }
 }

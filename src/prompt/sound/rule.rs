@@ -2,6 +2,8 @@
 
 use attnscope_checkpoint::values::Values;
 
+use super::bands::{Ends, Mel};
+
 /// A model's audio preprocessing: the shape of the spectrogram that it was trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SoundRule {
@@ -15,8 +17,11 @@ pub struct SoundRule {
     pub n_frames: usize,
     /// Frames per position of the encoder.
     pub frames_per_position: usize,
+    pub mel: Mel,
     /// Set if the model hears samples instead of a spectrogram: a frame is a sample.
     pub waves: Option<Waves>,
+    /// Set if the model hears a sound as long as it is: how its frames become positions. `None` if all sounds become equally long.
+    pub steps: Option<Steps>,
     /// Set if the model reads rows of numbers as they are given: a frame is a row of `n_mels` of them, and nothing is heard.
     pub is_rows: bool,
 }
@@ -24,27 +29,46 @@ pub struct SoundRule {
 /// Upper limit of convolutions over samples.
 pub const MOST_CONVOLUTIONS: usize = 16;
 
-/// How samples become positions: through convolutions that read no further than the sound.
+/// How frames become positions: through convolutions, one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps(
+    /// Width, stride and padding (both ends together) of each convolution; those beyond the last are 1, 1, 0.
+    pub [[usize; 3]; MOST_CONVOLUTIONS],
+);
+
+impl Steps {
+    /// The steps of some convolutions, of which those beyond the largest number are left out.
+    pub fn of(convolutions: impl IntoIterator<Item = [usize; 3]>) -> Self {
+        let mut steps = [[1, 1, 0]; MOST_CONVOLUTIONS];
+        for (step, one) in steps.iter_mut().zip(convolutions) {
+            *step = one;
+        }
+        Self(steps)
+    }
+
+    /// Number of positions of some frames.
+    pub fn n_positions(self, n_frames: usize) -> usize {
+        let after = |n: usize, [wide, stride, padding]: [usize; 3]| {
+            let padded = n.saturating_add(padding);
+            match padded.checked_sub(wide).filter(|_| n > 0) {
+                Some(left) => left / stride.max(1) + 1,
+                None => 0,
+            }
+        };
+        self.0.into_iter().fold(n_frames, after)
+    }
+}
+
+/// A sound that is heard as samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waves {
     /// Samples are shifted to mean 0 and scaled to variance 1.
     pub is_normalised: bool,
     /// Added to the variance that samples are divided by: 10 to this power.
     pub added_decades: i32,
-    /// Width and stride of each convolution; those beyond the last are 1.
-    pub steps: [[usize; 2]; MOST_CONVOLUTIONS],
 }
 
 impl Waves {
-    /// Number of positions of some samples.
-    pub fn n_positions(self, n_samples: usize) -> usize {
-        let after = |n: usize, [wide, stride]: [usize; 2]| match n.checked_sub(wide) {
-            Some(left) => left / stride.max(1) + 1,
-            None => 0,
-        };
-        self.steps.into_iter().fold(n_samples, after)
-    }
-
     /// Samples shifted to mean 0 and scaled to variance 1, if the model was trained on such.
     pub(super) fn values(self, samples: &[f32]) -> Vec<f32> {
         if !self.is_normalised {
@@ -69,21 +93,37 @@ impl SoundRule {
             n_mels: width,
             n_frames: usize::MAX,
             frames_per_position: 1,
+            mel: Mel::whisper(1),
             waves: None,
+            steps: None,
             is_rows: true,
         }
     }
 
-    /// Number of samples that the model receives: a shorter sound is padded with silence, a longer one is cut.
+    /// Number of samples that the model hears at most: a longer sound is cut, a shorter one is padded with silence if all become
+    /// equally long.
     pub fn n_samples(self) -> usize {
         self.n_frames * self.hop
     }
 
     pub fn n_positions(self) -> usize {
-        if let Some(waves) = self.waves {
-            return waves.n_positions(self.n_frames);
+        match self.steps {
+            Some(steps) => steps.n_positions(self.n_frames),
+            None => self.n_frames.div_ceil(self.frames_per_position),
         }
-        self.n_frames.div_ceil(self.frames_per_position)
+    }
+
+    /// Number of frames of a sound that is heard as long as it is.
+    pub fn n_frames_of(self, n_samples: usize) -> usize {
+        let hop = self.hop.max(1);
+        match self.mel.ends {
+            _ if self.waves.is_some() => n_samples,
+            Ends::Inside => match n_samples.checked_sub(self.n_window) {
+                Some(left) => left / hop + 1,
+                None => 0,
+            },
+            Ends::Mirrored | Ends::Silent => n_samples / hop,
+        }
     }
 
     /// Seconds from one position of the encoder to the next.

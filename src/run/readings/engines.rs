@@ -302,7 +302,10 @@ fn by_layer(known: &Known<'_>) -> Option<Reading> {
 
 /// A window with its width changed, never below one key.
 fn resized(window: Window, by: fn(usize) -> usize) -> Window {
-    let (Window::Back(width) | Window::Around(width) | Window::Chunk(width)) = window;
+    let (Window::Back(width)
+    | Window::Around(width)
+    | Window::Chunk(width)
+    | Window::Chunks { width, .. }) = window;
     window.wider(by(width) as isize - width as isize)
 }
 

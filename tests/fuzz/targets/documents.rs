@@ -4,8 +4,8 @@ use std::path::Path;
 
 use attnscope_checks::{DEFAULT_THRESHOLDS, Thresholds};
 use attnscope_prompt::{
-    Filter, Firsts, Limits, Picture, PicturePreprocessing, PictureSource, PositionRule, PromptForm,
-    Request, Size, SoundRule, Starts, read_inputs,
+    Filter, Firsts, Limits, Mel, Picture, PicturePreprocessing, PictureSource, PositionRule,
+    PromptForm, Request, Size, SoundRule, Starts, read_inputs,
 };
 use attnscope_report::read_baseline;
 use serde_json::json;
@@ -204,7 +204,9 @@ fn heard(path: &Path) -> Result<(), String> {
         n_mels: 8,
         n_frames: 4,
         frames_per_position: 2,
+        mel: Mel::whisper(400),
         waves: None,
+        steps: None,
         is_rows: false,
     };
     let limits = Limits {

@@ -58,6 +58,8 @@ impl Reads<'_> {
         EmbedSpec {
             sound: Some(Box::new(SoundStem {
                 rule: SoundRule::of_rows(width),
+                planes: Vec::new(),
+                first: None,
                 convolutions: Vec::new(),
                 activation: Activation::Identity,
                 end: None,

@@ -1,0 +1,80 @@
+//! Canary: Parakeet's encoder, and a decoder with layer norms and sines of positions that attends to it.
+
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::{Error, Result};
+use attnscope_spec::{EmbedSpec, ModelSpec, PositionTable, Sines, Stack, TableSource};
+
+use super::Family;
+use super::reading::fast_conformer::{self, Like};
+use super::reading::sound_writer::{self, Side};
+use super::reading::{activation, note_attention, prefix};
+
+pub const FAMILY: Family =
+    Family::own("canary", "Canary", read).leaving_unread(&["num_batches_tracked"]);
+
+const DECODER: &str = "decoder_config";
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    let hearing = fast_conformer::stack_of_part(checkpoint, reader, Like::Parakeet)?;
+    let config = reader.part(DECODER);
+    let mut inner = Reader::new(&config);
+    inner.value("model_type");
+    let d_model = inner.size("decoder d_model", "hidden_size")?;
+    let of_encoder = hearing.embed.tokens.width;
+    if d_model != of_encoder {
+        let problem = format!("expected the width of the encoder, {of_encoder}, found {d_model}");
+        return Err(Error::config(reader.path(), "hidden_size", problem));
+    }
+    let n_heads = inner.size("decoder n_heads", "num_attention_heads")?;
+    let same = Origin::Derived("decoder n_heads".to_owned());
+    let n_kv_heads = inner.size_or("decoder n_kv_heads", "num_key_value_heads", n_heads, same)?;
+    let default = |key: &str| Origin::Default(key.to_owned());
+    let d_head = inner.size_or("decoder d_head", "head_dim", 128, default("head_dim"))?;
+    let n_layers = inner.layers("num_hidden_layers")?;
+    let d_mlp = inner.size("decoder d_mlp", "intermediate_size")?;
+    let d_vocab = inner.size("d_vocab", "vocab_size")?;
+    let n_ctx = inner.size("n_ctx", "max_position_embeddings")?;
+    let activation = activation(&mut inner, "hidden_act", "relu")?;
+    let has_bias = inner.flag_or("decoder has_bias", "attention_bias", true)?;
+    inner.note("decoder positions", "sines and cosines", Origin::Family);
+    let model = prefix(tensors, &["model.", ""], "decoder.embed_tokens.weight");
+    let decoder = Side {
+        tensors,
+        base: format!("{model}decoder."),
+        stack: Stack::Decoder,
+        n_layers,
+        n_heads,
+        n_kv_heads,
+        d_head,
+        d_model,
+        d_mlp,
+        activation,
+        has_bias,
+        output_has_bias: has_bias,
+        norms_have_bias: true,
+        is_gated: false,
+        rope: None,
+        last_norm: "norm",
+    };
+    note_attention(&mut inner, &decoder.attention(), Origin::Family);
+    reader.absorb(DECODER, inner);
+    reader.value("vocab_size");
+    let words = TableSource {
+        tensor: format!("{model}decoder.embed_tokens.weight"),
+        n_rows: d_vocab,
+        width: d_model,
+    };
+    // Sines are divided by √d_model before they are added. The norm behind takes a common factor away, so that embeddings and epsilon grow
+    // instead.
+    let mut norm = decoder.norm("embedding_layernorm");
+    norm.eps *= d_model as f32;
+    let writing = decoder.stack(EmbedSpec {
+        scale: (d_model as f32).sqrt(),
+        positions: Some(PositionTable::Sinusoid(Sines::Halves)),
+        norm: Some(norm),
+        ..EmbedSpec::plain(words)
+    });
+    let both = (checkpoint, reader);
+    sound_writer::whole(FAMILY.model_type, both, [hearing, writing], (n_ctx, true))
+}

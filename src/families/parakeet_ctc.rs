@@ -1,0 +1,15 @@
+//! Parakeet with a head for CTC: its encoder, and a token or none at every position.
+
+use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::ModelSpec;
+
+use super::Family;
+use super::reading::fast_conformer::{self, Like};
+
+pub const FAMILY: Family =
+    Family::own("parakeet_ctc", "ParakeetCTC", read).leaving_unread(&["num_batches_tracked"]);
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    fast_conformer::read_with_head(FAMILY.model_type, checkpoint, reader, Like::Parakeet)
+}

@@ -1,0 +1,228 @@
+//! Convolutions over a spectrogram as a plane: frames along one side, bands along the other.
+
+use attnscope_compute::error::Result;
+use attnscope_compute::ops::{Activation, HostLinear, HostWeight, Ops};
+use attnscope_spec::PlaneConvolution;
+
+use super::weights::WeightReader;
+
+/// Upper limit of values that are gathered at once.
+const MOST_GATHERED: usize = 1 << 22;
+
+/// A plane with some channels.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plane {
+    /// [row, column, channel]
+    pub values: Vec<f32>,
+    pub n_rows: usize,
+    pub n_columns: usize,
+    pub n_channels: usize,
+}
+
+impl Plane {
+    /// The rows of a spectrogram, as one channel.
+    pub(super) fn of_rows(rows: Vec<f32>, n_columns: usize) -> Self {
+        Self {
+            n_rows: rows.len() / n_columns.max(1),
+            values: rows,
+            n_columns,
+            n_channels: 1,
+        }
+    }
+
+    /// Its rows, with the columns of a channel beside each other. // [row, channel · column]
+    pub(super) fn into_rows(self) -> (Vec<f32>, usize) {
+        let width = self.n_columns * self.n_channels;
+        let mut rows = vec![0.0; self.values.len()];
+        let pairs = self
+            .values
+            .chunks(width.max(1))
+            .zip(rows.chunks_mut(width.max(1)));
+        for (from, to) in pairs {
+            for (column, channels) in from.chunks(self.n_channels.max(1)).enumerate() {
+                for (channel, value) in channels.iter().enumerate() {
+                    to[channel * self.n_columns + column] = *value;
+                }
+            }
+        }
+        (rows, width)
+    }
+}
+
+/// Convolves a plane.
+///
+/// # Errors
+/// When a tensor differs from its spec, or the device fails.
+pub(super) fn convolve<O: Ops>(
+    spec: &PlaneConvolution,
+    activation: Activation,
+    plane: &Plane,
+    shelf: WeightReader<'_, O>,
+) -> Result<Plane> {
+    let (n_rows, n_columns) = (spec.n_along(plane.n_rows), spec.n_along(plane.n_columns));
+    let weight = shelf.tensors.expect(&spec.weight, &spec.shape())?.widen()?;
+    let bias = match &spec.bias {
+        Some(name) => Some(shelf.vector(name, spec.n_out)?),
+        None => None,
+    };
+    let mut values = Vec::with_capacity(n_rows * n_columns * spec.n_out);
+    if spec.is_by_channel {
+        let bias = bias.map_or(vec![0.0; spec.n_out], |bias| bias.into_owned());
+        for row in 0..n_rows {
+            values.extend(by_channel(spec, (&weight, &bias), plane, (row, n_columns)));
+        }
+    } else {
+        let width = spec.n_in * spec.n_wide * spec.n_wide;
+        let linear = shelf.ops.linear_weights(HostLinear {
+            n_out: spec.n_out,
+            n_in: width,
+            weight: HostWeight::F32(weight),
+            is_input_major: false,
+            bias,
+            grams: Default::default(),
+        })?;
+        let at_once = (MOST_GATHERED / (width * n_columns).max(1)).max(1);
+        let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+        for first in (0..n_rows).step_by(at_once) {
+            let rows = first..(first + at_once).min(n_rows);
+            let around: Vec<f32> = rows
+                .flat_map(|row| around(spec, plane, row, n_columns))
+                .collect();
+            shelf.ops.put(&around, width, &mut from)?;
+            shelf.ops.linear(&from, &linear, &mut to, shelf.pace)?;
+            values.extend_from_slice(&shelf.ops.get(&to)?.values);
+        }
+    }
+    if spec.is_activated {
+        let mut buffer = O::Buffer::default();
+        shelf.ops.put(&values, spec.n_out, &mut buffer)?;
+        shelf.ops.activate(activation, &mut buffer)?;
+        values = shelf.ops.get(&buffer)?.values.into_owned();
+    }
+    Ok(Plane {
+        values,
+        n_rows,
+        n_columns,
+        n_channels: spec.n_out,
+    })
+}
+
+/// The channels at a place of a kernel over an output; `None` beyond the ends of the plane.
+fn channels<'a>(
+    spec: &PlaneConvolution,
+    plane: &'a Plane,
+    at: [usize; 2],
+    in_kernel: [usize; 2],
+) -> Option<&'a [f32]> {
+    let place = |nth: usize, n: usize| {
+        let place = (at[nth] * spec.stride + in_kernel[nth]).checked_sub(spec.padding[0])?;
+        (place < n).then_some(place)
+    };
+    let (row, column) = (place(0, plane.n_rows)?, place(1, plane.n_columns)?);
+    let first = (row * plane.n_columns + column) * plane.n_channels;
+    Some(&plane.values[first..first + plane.n_channels])
+}
+
+/// The inputs of a row of outputs. // [column, channel · kernel row · kernel column]
+fn around(spec: &PlaneConvolution, plane: &Plane, row: usize, n_columns: usize) -> Vec<f32> {
+    let wide = spec.n_wide;
+    let width = spec.n_in * wide * wide;
+    let mut around = vec![0.0; n_columns * width];
+    for (column, to) in around.chunks_mut(width.max(1)).enumerate() {
+        for nth in 0..wide * wide {
+            let in_kernel = [nth / wide, nth % wide];
+            let Some(from) = channels(spec, plane, [row, column], in_kernel) else {
+                continue;
+            };
+            for (channel, value) in from.iter().enumerate() {
+                to[channel * wide * wide + nth] = *value;
+            }
+        }
+    }
+    around
+}
+
+/// A row of outputs, each channel by itself. // [column, channel]
+fn by_channel(
+    spec: &PlaneConvolution,
+    (weight, bias): (&[f32], &[f32]),
+    plane: &Plane,
+    (row, n_columns): (usize, usize),
+) -> Vec<f32> {
+    let n_in_kernel = spec.n_wide * spec.n_wide;
+    let mut sums = bias.repeat(n_columns);
+    for (column, sums) in sums.chunks_mut(spec.n_out.max(1)).enumerate() {
+        for nth in 0..n_in_kernel {
+            let in_kernel = [nth / spec.n_wide, nth % spec.n_wide];
+            let Some(from) = channels(spec, plane, [row, column], in_kernel) else {
+                continue;
+            };
+            let weights = weight[nth..].iter().step_by(n_in_kernel);
+            for ((sum, value), weight) in sums.iter_mut().zip(from).zip(weights) {
+                *sum += value * weight;
+            }
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(padding: [usize; 2], is_by_channel: bool) -> PlaneConvolution {
+        PlaneConvolution {
+            weight: String::new(),
+            bias: None,
+            n_in: 1,
+            n_out: 1,
+            is_by_channel,
+            n_wide: 3,
+            stride: 2,
+            padding,
+            is_activated: false,
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_a_plane_is_zero() {
+        let plane = Plane::of_rows((1..=9).map(|v| v as f32).collect(), 3);
+        let both = spec([1, 1], false);
+        assert_eq!((both.n_along(3), spec([2, 1], false).n_along(3)), (2, 2));
+        let first = around(&both, &plane, 0, 2);
+        assert_eq!(first[..9], [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 4.0, 5.0]);
+        assert_eq!(first[9..], [0.0, 0.0, 0.0, 2.0, 3.0, 0.0, 5.0, 6.0, 0.0]);
+        let before = around(&spec([2, 1], false), &plane, 0, 1);
+        assert_eq!(before[8], 1.0);
+        assert!(before[..8].iter().all(|value| *value == 0.0));
+    }
+
+    #[test]
+    fn a_kernel_by_channel_gives_what_its_gathered_inputs_give() {
+        let plane = Plane::of_rows((1..=12).map(|v| (v * v) as f32).collect(), 4);
+        let (kernel, one) = (
+            (1..=9).map(|v| v as f32).collect::<Vec<f32>>(),
+            spec([1, 1], true),
+        );
+        let found = by_channel(&one, (&kernel, &[0.5]), &plane, (1, 2));
+        let expected = around(&one, &plane, 1, 2);
+        for (found, from) in found.iter().zip(expected.chunks(9)) {
+            let sum: f32 = from.iter().zip(&kernel).map(|(a, b)| a * b).sum();
+            assert_eq!(*found, sum + 0.5);
+        }
+    }
+
+    #[test]
+    fn columns_of_a_channel_stand_beside_each_other() {
+        let plane = Plane {
+            values: vec![1.0, 10.0, 2.0, 20.0, 3.0, 30.0],
+            n_rows: 1,
+            n_columns: 3,
+            n_channels: 2,
+        };
+        assert_eq!(
+            plane.into_rows(),
+            (vec![1.0, 2.0, 3.0, 10.0, 20.0, 30.0], 6)
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! Convolutions over a spectrogram as a plane of frames and bands, as data.
+
+/// A convolution over a plane of rows (frames) and columns (bands).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaneConvolution {
+    /// [n_out, n_in, n_wide, n_wide], or [n_out, 1, n_wide, n_wide] if each channel is by itself: rows, then columns
+    pub weight: String,
+    pub bias: Option<String>,
+    pub n_in: usize,
+    pub n_out: usize,
+    /// Each channel is by itself, with a kernel of its own.
+    pub is_by_channel: bool,
+    /// Width of the kernel in rows and in columns.
+    pub n_wide: usize,
+    /// Rows and columns from one output to the next.
+    pub stride: usize,
+    /// Zeros before the first and behind the last row, and column.
+    pub padding: [usize; 2],
+    /// Whether the activation of the stem follows.
+    pub is_activated: bool,
+}
+
+impl PlaneConvolution {
+    /// Number of outputs along a side of `n` values.
+    pub fn n_along(&self, n: usize) -> usize {
+        let padded = n + self.padding[0] + self.padding[1];
+        let left = padded.checked_sub(self.n_wide);
+        left.map_or(0, |left| left / self.stride.max(1) + 1)
+    }
+
+    /// The required shape of the kernel.
+    pub fn shape(&self) -> Vec<usize> {
+        let n_in = if self.is_by_channel { 1 } else { self.n_in };
+        vec![self.n_out, n_in, self.n_wide, self.n_wide]
+    }
+
+    /// Describes the computation, for comparisons.
+    pub(super) fn words(&self) -> String {
+        let Self {
+            n_in,
+            n_out,
+            n_wide,
+            stride,
+            padding: [before, behind],
+            ..
+        } = self;
+        let apart = if self.is_by_channel {
+            ", by channel"
+        } else {
+            ""
+        };
+        format!(
+            "{n_in}→{n_out} over {n_wide}×{n_wide} every {stride}, padded by {before} and {behind}{apart}"
+        )
+    }
+}
