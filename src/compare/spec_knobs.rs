@@ -489,6 +489,7 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
     if let Some(latent) = &spec.latent {
         list.count(Shape, "d_latent", latent.kv.n_out());
         norm(list, "latent_norm", Some(&latent.kv_norm));
+        norm(list, "shared_key_norm", latent.shared_key_norm.as_ref());
     }
 }
 
@@ -513,6 +514,7 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         Computation,
         "norm_gain",
         match (norm.gain.is_empty(), norm.adds_one) {
+            _ if norm.gate.is_some() => "stored, then a gate",
             (true, _) => "none",
             (_, true) => "1 + stored",
             _ => "stored",

@@ -12,7 +12,7 @@ use super::reading::experts::{ExpertsKeys, GroupKeys, SparseLayers};
 use super::reading::hybrid::{note_attending, replace};
 use super::reading::hyper::{HyperKeys, connect};
 use super::reading::indexer::{IndexerKeys, attending_layers};
-use super::reading::latent::{self, LatentLike, norms_as_in_blocks};
+use super::reading::latent::{self, LatentLike};
 use super::{Family, deepseek_v3, hy_v4};
 
 pub const FAMILY: Family = Family::own("glm5_next_text", "Glm5NextText", read);
@@ -35,10 +35,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             ..IndexerKeys::PLAIN
         }),
         eps: 1e-5,
+        latent_eps_is_of_block: true,
         ..LatentLike::PLAIN
     };
     let mut spec = latent::read(FAMILY.model_type, checkpoint, reader, like)?;
-    norms_as_in_blocks(&mut spec);
     let tensors = &checkpoint.tensors;
     let n_layers = spec.main_stack().n_layers();
     let attends = attending_layers(reader, n_layers, true)?;

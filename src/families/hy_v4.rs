@@ -20,7 +20,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     read_as(FAMILY.model_type, checkpoint, reader, false)
 }
 
-/// Reads a family with Hunyuan 4's blocks; `interleaved` says how rotating pairs lie.
+/// Reads a family with Hunyuan 4's blocks; where rotating pairs are `interleaved`, norms of latent vectors have the epsilon of the others.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
@@ -44,6 +44,7 @@ pub(super) fn read_as(
             ..IndexerKeys::PLAIN
         }),
         eps: 1e-5,
+        latent_eps_is_of_block: interleaved,
         ..LatentLike::PLAIN
     };
     let mut spec = latent::read(family, checkpoint, reader, like)?;

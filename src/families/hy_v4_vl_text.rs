@@ -4,14 +4,11 @@ use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_spec::ModelSpec;
 
-use super::reading::latent::norms_as_in_blocks;
 use super::{Family, hy_v4};
 
 pub const FAMILY: Family =
     Family::own("hy_v4_vl_text", "HYV4VLText", read).leaving_unread(&["model.mtp_layers.*"]);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let mut spec = hy_v4::read_as(FAMILY.model_type, checkpoint, reader, true)?;
-    norms_as_in_blocks(&mut spec);
-    Ok(spec)
+    hy_v4::read_as(FAMILY.model_type, checkpoint, reader, true)
 }

@@ -82,6 +82,15 @@ const PUBLISHED: &[Published] = &[
         tensors: OF_HEARING,
     },
     Published {
+        model_type: "axk2",
+        keys: &[],
+        tensors: &[
+            (".q_gate_proj.", ".q_b_proj."),
+            ("layernorm.mlp.fc1.", "layernorm.W_down."),
+            ("layernorm.mlp.fc2.", "layernorm.W_up."),
+        ],
+    },
+    Published {
         model_type: "bailing_hybrid",
         keys: &[
             ("num_expert_group", "n_group"),

@@ -18,6 +18,7 @@ use super::feed_forward::feed_forward;
 use super::grouped::{groups, in_groups};
 use super::head_order::{from_heads_first, to_heads_first, transposed_rows};
 use super::kv_cache::{round_keys, round_values};
+use super::norm_gate::{NormGate, open_norm};
 use super::project::{grow, project_only};
 use super::recurrent::FinalStates;
 use super::scratch::Scratch;
@@ -189,7 +190,11 @@ fn normed_by<'s, O: Ops>(
     let by_norm = groups(&all, |one| norm(one));
     let ops = context.ops;
     in_groups(ops, rows, by_norm, [from], |norm, [from], to| match norm {
-        Some(norm) => ops.norm(from, &context.shelf().norm(norm)?, to),
+        Some(one) => {
+            let shelf = context.shelf();
+            ops.norm(from, &shelf.norm(one)?, to)?;
+            open_norm(context, NormGate::read(shelf, norm)?.as_ref(), to)
+        }
         None => ops.copy(from, to),
     })
 }

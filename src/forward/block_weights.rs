@@ -15,6 +15,7 @@ use attnscope_spec::{
 use super::difference::{Difference, read_difference};
 use super::indexer::IndexWeights;
 use super::mixer::TokenMixerWeights;
+use super::norm_gate::NormGate;
 use super::rounded::round_read;
 use super::weights::{Fused, WeightReader};
 
@@ -24,11 +25,13 @@ pub struct LatentWeights<'a, O: Ops> {
     pub kv: O::Linear<'a>,
     pub kv_norm: O::Norm<'a>,
     pub shared_key: Option<O::Linear<'a>>,
+    pub shared_key_norm: Option<O::Norm<'a>>,
 }
 
 /// Weights that produce queries, keys and values.
 pub struct AttentionWeights<'a, O: Ops> {
     pub pre: Option<O::Norm<'a>>,
+    pub pre_gate: Option<NormGate<'a, O>>,
     pub q: O::Linear<'a>,
     /// `None`, like `v` below, where an earlier layer provides keys and values.
     pub k: Option<O::Linear<'a>>,
@@ -73,6 +76,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                     Some(shared) => Some(shelf.linear(shared)?),
                     None => None,
                 },
+                shared_key_norm: shelf.optional_norm(&latent.shared_key_norm)?,
             }),
             None => None,
         };
@@ -87,6 +91,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
         };
         Ok(Self {
             pre: shelf.optional_norm(pre)?,
+            pre_gate: NormGate::read(shelf, pre)?,
             q: shelf.linear_of(&spec.q, &fused)?,
             k: own(&spec.k)?,
             v: own(&spec.v)?,
@@ -215,6 +220,7 @@ pub struct BlockWeights<'a, O: Ops> {
     /// `None` for a block of experts or without feed-forward.
     pub mlp: Option<MlpWeights<'a, O>>,
     pub mlp_pre: Option<O::Norm<'a>>,
+    pub mlp_pre_gate: Option<NormGate<'a, O>>,
     pub mlp_out: Option<O::Norm<'a>>,
     pub mlp_post: Option<O::Norm<'a>>,
 }
@@ -289,6 +295,7 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
                 FeedForward::Experts(_) | FeedForward::None => None,
             },
             mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,
+            mlp_pre_gate: NormGate::read(shelf, &spec.mlp_pre)?,
             mlp_out: shelf.optional_norm(&spec.mlp_out)?,
             mlp_post: shelf.optional_norm(&spec.mlp_post)?,
         })

@@ -16,6 +16,7 @@ use super::hook::{Hook, Hooks, NoHooks};
 use super::hyper;
 use super::mixing::{Mixed, mix};
 use super::narrow::add_narrow;
+use super::norm_gate::open_norm;
 use super::scratch::{AttentionScratch, Scratch};
 use super::shortcut::shortcut;
 use super::steps::{normed_in_place, scaled};
@@ -173,6 +174,7 @@ fn feed_forward_output<O: Ops>(
     let input = match &weights.mlp_pre {
         Some(norm) => {
             ops.norm(resid, norm, &mut s.normed)?;
+            open_norm(context, weights.mlp_pre_gate.as_ref(), &mut s.normed)?;
             &s.normed
         }
         None => resid,

@@ -33,6 +33,7 @@ pub mod mixer;
 mod mixing;
 mod mlp;
 mod narrow;
+mod norm_gate;
 mod on_host;
 mod past;
 mod patches;

@@ -15,8 +15,10 @@ use super::global_tokens::project_globals;
 use super::hook::{Hook, Hooks};
 use super::indexer::{finish_index, index_keys, index_queries};
 use super::kv_cache::{store_keys, store_latents, store_values};
+use super::norm_gate::open_norm;
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
+use super::steps::normed_in_place;
 
 /// Fills q, k and v from the attention's input, with positions applied.
 pub(super) fn project<O: Ops>(
@@ -93,6 +95,7 @@ pub(super) fn project_only<O: Ops>(
     let attn_in = match &weights.pre {
         Some(norm) => {
             ops.norm(resid, norm, &mut s.normed)?;
+            open_norm(context, weights.pre_gate.as_ref(), &mut s.normed)?;
             &s.normed
         }
         None => resid,
@@ -121,6 +124,10 @@ pub(super) fn project_only<O: Ops>(
     {
         index_queries(context, indexer, attn_in, &mut s.index)?;
     }
+    let reads_both = spec
+        .latent
+        .as_ref()
+        .is_some_and(|latent| latent.q_reads_both);
     match (&weights.latent, &weights.k, &weights.v) {
         (None, _, _) if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
         (None, Some(k), Some(v)) => {
@@ -133,8 +140,14 @@ pub(super) fn project_only<O: Ops>(
                 Some((down, norm)) => {
                     ops.linear(attn_in, down, &mut s.latent, context.pace)?; // [position, d_latent]
                     ops.norm(&s.latent, norm, &mut s.normed_latent)?;
-                    ops.linear(&s.normed_latent, &weights.q, &mut s.q, context.pace)?;
                     index_queries(context, indexer, &s.normed_latent, &mut s.index)?;
+                    let from = if reads_both {
+                        ops.join_heads(&s.normed_latent, &s.latent, 1, &mut s.both_latents)?;
+                        &s.both_latents
+                    } else {
+                        &s.normed_latent
+                    };
+                    ops.linear(from, &weights.q, &mut s.q, context.pace)?;
                 }
                 None => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
             }
@@ -146,6 +159,8 @@ pub(super) fn project_only<O: Ops>(
             match &latent.shared_key {
                 Some(shared) => {
                     ops.linear(keys_in, shared, &mut s.shared_key, context.pace)?; // [position, shared]
+                    let norm = latent.shared_key_norm.as_ref();
+                    normed_in_place(ops, norm, &mut s.shared_key, &mut s.latent)?;
                     ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
                 }
                 None => ops.copy(&s.own_key, &mut s.k)?,
@@ -154,7 +169,8 @@ pub(super) fn project_only<O: Ops>(
         _ => {}
     }
     if let Some(gate) = &weights.gate {
-        ops.linear(attn_in, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value] or [position, n_heads]
+        let from = if reads_both { &s.both_latents } else { attn_in };
+        ops.linear(from, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value] or [position, n_heads]
         open_gates(ops, attention, spec, &mut s.gate)?;
     }
     if has_keys {

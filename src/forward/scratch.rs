@@ -23,6 +23,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) z: O::Buffer,
     pub(super) latent: O::Buffer,
     pub(super) normed_latent: O::Buffer,
+    /// The latent of queries behind its norm, and before it. // [position, 2 · d_latent]
+    pub(super) both_latents: O::Buffer,
     pub(super) own_key: O::Buffer,
     pub(super) shared_key: O::Buffer,
     pub(super) out: O::Buffer,
@@ -73,6 +75,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             z: buffer(),
             latent: buffer(),
             normed_latent: buffer(),
+            both_latents: buffer(),
             own_key: buffer(),
             shared_key: buffer(),
             out: buffer(),

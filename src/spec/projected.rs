@@ -8,11 +8,14 @@ use super::source::{LinearSource, NormSource, TableSource};
 pub struct LatentSpec {
     /// Hidden → the latent that queries are projected from; if `None`, queries are projected from the input.
     pub q: Option<(LinearSource, NormSource)>,
+    /// Queries and the gate of heads read the latent behind its norm and, after it, the latent before its norm.
+    pub q_reads_both: bool,
     /// Hidden → the latent that keys and values are projected from.
     pub kv: LinearSource,
     pub kv_norm: NormSource,
     /// Hidden → the part of a key that all heads share, which rotates; `None` if there is no such part.
     pub shared_key: Option<LinearSource>,
+    pub shared_key_norm: Option<NormSource>,
 }
 
 /// Vectors per distance.

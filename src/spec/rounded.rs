@@ -80,10 +80,11 @@ impl WeightFormat {
     }
 
     fn norms<'a>(self, norms: impl IntoIterator<Item = &'a mut NormSource>) {
-        if let Some(format) = self.number() {
-            norms
-                .into_iter()
-                .for_each(|norm| norm.rounded = Some(format));
+        for norm in norms {
+            norm.rounded = self.number().or(norm.rounded);
+            if let Some(gate) = norm.gate.as_deref_mut() {
+                self.mlp(gate);
+            }
         }
     }
 
@@ -101,6 +102,7 @@ impl WeightFormat {
             self.map(&mut latent.kv);
             self.maps(&mut latent.shared_key);
             self.norms([&mut latent.kv_norm]);
+            self.norms(&mut latent.shared_key_norm);
             if let Some((map, norm)) = &mut latent.q {
                 self.map(map);
                 self.norms([norm]);

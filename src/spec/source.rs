@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use attnscope_compute::kernels::NumberFormat;
 
+use super::feed_forward::MlpSpec;
 use super::rounded::WeightFormat;
 
 /// Which outputs of a stored, possibly fused, projection are used: in every group of `group` outputs, `len` from `offset`.
@@ -322,6 +323,8 @@ pub struct NormSource {
     pub bias: Option<String>,
     /// The gain is 1 plus the stored values.
     pub adds_one: bool,
+    /// The sigmoid of this layer's output, which reads that of the norm, multiplies the latter.
+    pub gate: Option<Box<MlpSpec>>,
     /// Rounds gain and bias after they were read. Set by what-ifs only.
     pub rounded: Option<NumberFormat>,
 }
@@ -337,6 +340,7 @@ impl NormSource {
             gain_shape: vec![width],
             bias: None,
             adds_one: false,
+            gate: None,
             rounded: None,
         }
     }

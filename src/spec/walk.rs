@@ -168,6 +168,9 @@ impl<'v, 'a> Walk<'v, 'a> {
                 self.push(format_args!("{key}.{what}"), source, division);
             }
         }
+        if let Some(gate) = &norm.gate {
+            self.mlp(&format!("{key}.gate"), gate);
+        }
     }
 
     fn vector(&mut self, key: Arguments<'_>, tensor: &'a str, shape: Vec<usize>) {

@@ -71,6 +71,8 @@ fn heads_run_alone_as_among_others() {
         ("deepseek_v32", 0),
         ("longcat_flash", 0),
         ("longcat_flash", usize::MAX),
+        ("axk2", 0),
+        ("dots3_note_text", 0),
         ("glm_moe_dsa", usize::MAX),
         ("glm_moe_dsa", 0),
         ("hy_v4", usize::MAX),

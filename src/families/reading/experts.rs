@@ -79,6 +79,8 @@ pub enum SharedWidth {
     Key(&'static str),
     /// As many experts side by side as the key states, with this default.
     Times(&'static str, usize),
+    /// As many experts as the first key states, of the width that the second states.
+    TimesOf(&'static str, &'static str),
 }
 
 /// The shared expert, which every token uses.
@@ -282,6 +284,10 @@ fn shared_width(
         SharedWidth::Times(key, default) => {
             let n = reader.count_or("n_shared_experts", key, default)?;
             Some(n * d_expert).filter(|width| *width > 0)
+        }
+        SharedWidth::TimesOf(key, width) => {
+            let n = reader.count_or("n_shared_experts", key, 1)?;
+            Some(n * reader.size("d_shared_expert", width)?).filter(|width| *width > 0)
         }
     })
 }

@@ -21,6 +21,8 @@ pub struct IndexerKeys {
     pub shares: Option<usize>,
     /// Keys are pooled by weights that a model learns, and some layers may mix their tokens otherwise than by attention.
     pub pools: bool,
+    /// Whether only layers of the type `indexed_attention` have an indexer.
+    pub is_listed: bool,
 }
 
 impl IndexerKeys {
@@ -29,6 +31,7 @@ impl IndexerKeys {
         interleaved: false,
         shares: None,
         pools: false,
+        is_listed: false,
     };
 }
 
@@ -90,7 +93,11 @@ impl Indexers {
             n: n_picked,
             by: KeyRank::Indexer(blocks),
         };
-        let attends = attending_layers(reader, n_layers, keys.pools)?;
+        let attends = if keys.is_listed {
+            vec![true; n_layers]
+        } else {
+            attending_layers(reader, n_layers, keys.pools)?
+        };
         let mut read = Self {
             n_heads,
             d_head,
@@ -163,8 +170,13 @@ impl Indexers {
         }
     }
 
-    /// The indexer of a layer; `attn` is the name of its attention.
-    pub fn of_layer(&self, tensors: &Tensors, layer_idx: usize, attn: &str) -> Box<IndexerSpec> {
+    /// The indexer of a layer; `attn` is the name of its attention, and the factor that of the latent which queries read.
+    pub fn of_layer(
+        &self,
+        tensors: &Tensors,
+        layer_idx: usize,
+        (attn, factor): (&str, f32),
+    ) -> Box<IndexerSpec> {
         let at = format!("{attn}.indexer");
         let source = match self.layers[layer_idx] {
             Place::Takes { layer_idx, column } => IndexSource::Reuses { layer_idx, column },
@@ -173,7 +185,7 @@ impl Indexers {
                 let map =
                     |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, false);
                 let maps = IndexMaps {
-                    q: map("wq_b", self.d_latent, n * d),
+                    q: map("wq_b", self.d_latent, n * d).scaled(factor, 1.0),
                     k: map("wk", self.d_model, d),
                     weights: Some(map("weights_proj", self.d_model, n)),
                     q_norm: None,

@@ -1,22 +1,26 @@
 //! Families with latent attention (MLA), and experts from some layer on.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{AttentionSpec, RopeSpec, Scale};
+use attnscope_compute::attention::{AttentionSpec, Mask, RopeSpec, Scale, Window};
 use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
 use attnscope_spec::{
-    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec,
-    Part, ProjectionSpec, RowSpec, Shortcut, StackSpec, TableSource,
+    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, MlpSpec,
+    ModelSpec, NormSource, Part, ProjectionSpec, RowSpec, Shortcut, StackSpec, TableSource,
 };
 use serde_json::Value;
 
 use super::experts::{Experts, ExpertsKeys, USUAL, gated};
 use super::indexer::{IndexerKeys, Indexers};
+use super::latent_widths::{Sees, Widths, seen_by_layer, widths_by_layer};
 use super::rope::{RopeRule, rope, score_sharpening};
 use super::rotation::growth;
 use super::{activation, linear, must_be_off, note_attention, prefix, rms_norm, tied_head};
 
 /// Epsilon of the norms of latent vectors.
 const LATENT_EPS: f64 = 1e-6;
+/// The base of the rotation in layers with a window, if the configuration states none.
+const WINDOW_THETA: f64 = 50_000.0;
 
 /// How a family of this kind differs from the others.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +55,16 @@ pub struct LatentLike {
     /// A stored layer is two blocks, and its experts a shortcut from the first to the end of the second; latent vectors are scaled
     /// by √(d_model / their width). The key is that of the number of stored layers.
     pub paired: Option<&'static str>,
+    /// Whether latent vectors are scaled by √(d_model / their width) in any case.
+    pub scales_latents: bool,
+    /// Whether the norms of latent vectors have the epsilon of a block's.
+    pub latent_eps_is_of_block: bool,
+    /// Name of the norm on the part of keys that all heads share.
+    pub shared_key_norm: Option<&'static str>,
+    /// Whether the map to queries also gives gates of heads; it then reads the latent behind its norm and the latent before it.
+    pub q_has_gate: bool,
+    /// The key of the width of gates behind the norms before attention and experts, with its default.
+    pub norm_gates: Option<(&'static str, usize)>,
 }
 
 impl LatentLike {
@@ -70,6 +84,11 @@ impl LatentLike {
         is_tied: false,
         theta: 10_000.0,
         paired: None,
+        scales_latents: false,
+        latent_eps_is_of_block: false,
+        shared_key_norm: None,
+        q_has_gate: false,
+        norm_gates: None,
     };
 }
 
@@ -117,9 +136,14 @@ pub fn read(
     } else {
         (d_shared, "as qk_rope_head_dim has it")
     };
+    let is_listed = like.indexer.is_some_and(|keys| keys.is_listed);
+    let d_stated = match is_listed {
+        true => reader.size("d_head_stated", "head_dim")?,
+        false => d_stated,
+    };
     if let Some(other) = reader
         .value("head_dim")
-        .filter(|_| !like.is_unrotated && !like.ignores_head_dim)
+        .filter(|_| !like.is_unrotated && !like.ignores_head_dim && !is_listed)
         .filter(|other| other.as_u64() != Some(d_stated as u64))
     {
         let problem = format!("expected {d_stated}, {said}, found {other}");
@@ -137,65 +161,143 @@ pub fn read(
     let eps = reader.number_or("norm_eps", "rms_norm_eps", like.eps)?;
     let activation = activation(reader, "hidden_act", "silu")?;
     let has_bias = reader.flag_or("attention_bias", "attention_bias", false)?;
-    let d_head = d_own + d_shared;
-    let rule = RopeRule {
-        interleaved: match like.interleaves {
-            Some(key) => reader.flag_or("rope_interleaved", key, true)?,
-            None => !like.is_by_halves,
+    let of_model = Widths {
+        n_heads,
+        d_own,
+        d_shared,
+        d_value,
+        d_latent,
+        d_latent_q,
+        d_stated,
+    };
+    let seen = match (is_listed, like.indexer) {
+        (true, _) => seen_by_layer(reader, n_layers)?,
+        (false, Some(_)) => vec![Sees::Picked; n_layers],
+        (false, None) => vec![Sees::All; n_layers],
+    };
+    let widths = match is_listed {
+        true => widths_by_layer(reader, (of_model, &seen))?,
+        false => vec![of_model; n_layers],
+    };
+    let window = match seen.contains(&Sees::Window) {
+        true => {
+            const KEYS: [&str; 2] = ["sliding_window", "sliding_window_size"];
+            let key = KEYS[usize::from(!reader.is_stated(KEYS[0]))];
+            let default = Origin::Default(key.to_owned());
+            Some(Window::Back(reader.size_or("window", key, 512, default)?))
+        }
+        false => None,
+    };
+    let interleaved = match like.interleaves {
+        Some(key) => reader.flag_or("rope_interleaved", key, true)?,
+        None => !like.is_by_halves,
+    };
+    let rule = |widths: &Widths, sees: Sees| RopeRule {
+        interleaved,
+        share: widths.d_shared as f64 / widths.d_stated as f64,
+        share_key: (like.has_share || is_listed).then_some("partial_rotary_factor"),
+        layer_type: is_listed.then(|| sees.word()),
+        theta: if sees == Sees::Window {
+            WINDOW_THETA
+        } else {
+            like.theta
         },
-        share: d_shared as f64 / d_stated as f64,
-        share_key: like.has_share.then_some("partial_rotary_factor"),
-        theta: like.theta,
-        ..RopeRule::plain(d_stated, n_ctx)
+        theta_key: if sees == Sees::Window {
+            "swa_rope_theta"
+        } else {
+            "rope_theta"
+        },
+        ..RopeRule::plain(widths.d_stated, n_ctx)
     };
-    let rotary = if like.is_unrotated {
+    if like.is_unrotated {
         reader.note("positions", "none", Origin::Family);
-        None
-    } else {
-        Some(rope(reader, rule)?)
-    };
+    }
+    // What reads the parameters of rotation notes them, so that layers that are alike read them once.
+    let mut rotations: Vec<((Widths, Sees), Option<RopeSpec>)> = Vec::new();
+    for at in widths.iter().copied().zip(seen.iter().copied()) {
+        if like.is_unrotated || rotations.iter().any(|(known, _)| *known == at) {
+            continue;
+        }
+        let rotary = rope(reader, rule(&at.0, at.1))?;
+        if is_listed && rotary.d_rotary != at.0.d_shared {
+            let (found, expected) = (rotary.d_rotary, at.0.d_shared);
+            let problem =
+                format!("expected that {expected} dimensions of a head rotate, found {found}");
+            return Err(Error::config(reader.path(), "qk_rope_head_dim", problem));
+        }
+        rotations.push((at, Some(rotary)));
+    }
     let sharpening = if like.sharpens {
-        score_sharpening(reader, rule)?
+        score_sharpening(reader, rule(&of_model, seen[0]))?
     } else {
         1.0
     };
-    let sizes = (n_layers, d_model, d_latent_q);
-    let read = |keys| Indexers::read(reader, keys, sizes, rotary.as_ref());
-    let indexers = like.indexer.map(read);
-    let indexers = indexers.transpose()?;
+    let rotation = |layer_idx: usize| {
+        let at = (widths[layer_idx], seen[layer_idx]);
+        let found = rotations.iter().find(|(known, _)| *known == at);
+        found.and_then(|(_, rotary)| rotary.clone())
+    };
+    let picking = seen.iter().position(|sees| *sees == Sees::Picked);
+    let indexers = match (like.indexer, picking) {
+        (Some(keys), Some(first)) => {
+            let alike = (0..n_layers).filter(|idx| seen[*idx] == Sees::Picked);
+            if alike.into_iter().any(|idx| widths[idx] != widths[first]) {
+                let problem = "expected the same widths in all layers with an indexer";
+                return Err(Error::config(reader.path(), "per_layer_config", problem));
+            }
+            let sizes = (n_layers, d_model, widths[first].d_latent_q);
+            let rotary = rotation(first);
+            Some(Indexers::read(reader, keys, sizes, rotary.as_ref())?)
+        }
+        _ => None,
+    };
     let n_kept = match like.paired {
         Some(_) => d_model,
         None => indexers.as_ref().map_or(0, |indexers| indexers.n_kept),
     };
     // The factor of a latent vector.
-    let factor = |width: usize| match like.paired {
-        Some(_) => (d_model as f64 / width as f64).sqrt() as f32,
-        None => 1.0,
+    let factor = |width: usize| match like.scales_latents || like.paired.is_some() {
+        true => (d_model as f64 / width as f64).sqrt() as f32,
+        false => 1.0,
     };
-    let attention = AttentionSpec {
-        d_value,
-        growth: growth(reader, like.grows)?,
-        top_keys: indexers.as_ref().map(|indexers| indexers.top),
-        rope: rotary.map(|rotary| RopeSpec {
-            first: d_own,
-            ..rotary
-        }),
-        scale: match sharpening {
-            1.0 => Scale::InvSqrtD,
-            factor => Scale::Factor((factor / (d_head as f64).sqrt()) as f32),
-        },
-        ..AttentionSpec::plain(n_heads, n_heads, d_head, true)
+    let growth = growth(reader, like.grows)?;
+    let attention = |layer_idx: usize| {
+        let widths = widths[layer_idx];
+        let (n_heads, d_head) = (widths.n_heads, widths.d_head());
+        let plain = AttentionSpec::plain(n_heads, n_heads, d_head, true);
+        let sees = seen[layer_idx];
+        AttentionSpec {
+            d_value: widths.d_value,
+            growth,
+            top_keys: indexers
+                .as_ref()
+                .filter(|_| sees == Sees::Picked)
+                .map(|indexers| indexers.top),
+            rope: rotation(layer_idx).map(|rotary| RopeSpec {
+                first: widths.d_own,
+                ..rotary
+            }),
+            scale: match sharpening {
+                1.0 => Scale::InvSqrtD,
+                factor => Scale::Factor((factor / (d_head as f64).sqrt()) as f32),
+            },
+            mask: Mask {
+                window: window.filter(|_| sees == Sees::Window),
+                ..plain.mask
+            },
+            ..plain
+        }
     };
     reader.note(
         "d_head",
-        d_head,
+        of_model.d_head(),
         Origin::Derived("own + rotary part".to_owned()),
     );
     let scale_origin = match sharpening {
         1.0 => Origin::Family,
         _ => Origin::Derived("1/sqrt(d_head) and mscale_all_dim".to_owned()),
     };
-    note_attention(reader, &attention, scale_origin);
+    note_attention(reader, &attention(0), scale_origin);
 
     let experts = if like.is_dense {
         None
@@ -203,6 +305,18 @@ pub fn read(
         Some(like.experts.read(reader, tensors, n_stored)?)
     };
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
+    let norm_gate = match like.norm_gates {
+        Some((key, default)) => {
+            let origin = Origin::Default(key.to_owned());
+            Some(reader.size_or("d_norm_gate", key, default, origin)?)
+        }
+        None => None,
+    };
+    let latent_eps = if like.latent_eps_is_of_block {
+        eps
+    } else {
+        LATENT_EPS
+    };
 
     let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");
     let block = |layer_idx: usize| {
@@ -212,14 +326,34 @@ pub fn read(
         };
         let at = format!("{base}layers.{stored_idx}");
         let attn = format!("{at}.self_attn{half}");
+        let Widths {
+            n_heads,
+            d_own,
+            d_shared,
+            d_value,
+            d_latent,
+            d_latent_q,
+            ..
+        } = widths[layer_idx];
+        let d_head = d_own + d_shared;
         let norm = |name: &str, width, eps| rms_norm(format!("{attn}.{name}.weight"), width, eps);
         let q_out = n_heads * d_head;
+        let mut gate = like
+            .head_gate
+            .map(|name| linear(&format!("{attn}.{name}"), d_model, n_heads, false));
         let (q, latent_q) = match d_latent_q {
             Some(rank) => {
                 let down = linear(&format!("{attn}.q_a_proj"), d_model, rank, has_bias);
                 let up = linear(&format!("{attn}.q_b_proj"), rank, q_out, false);
-                let up = up.scaled(1.0, factor(rank));
-                (up, Some((down, norm("q_a_layernorm", rank, LATENT_EPS))))
+                let mut up = up.scaled(1.0, factor(rank));
+                if like.q_has_gate {
+                    let group = d_head + d_value;
+                    let name = format!("{attn}.q_b_proj");
+                    let both = linear(&name, 2 * rank, n_heads * group, false);
+                    let part = |offset, len| both.clone().part(Part { group, offset, len });
+                    (up, gate) = (part(0, d_head), Some(part(d_head, d_value)));
+                }
+                (up, Some((down, norm("q_a_layernorm", rank, latent_eps))))
             }
             None => (
                 linear(&format!("{attn}.q_proj"), d_model, q_out, false),
@@ -254,16 +388,22 @@ pub fn read(
         let projections = ProjectionSpec {
             latent: Some(Box::new(LatentSpec {
                 q: latent_q,
+                q_reads_both: like.q_has_gate,
                 kv: down_part(0, d_latent),
-                kv_norm: norm("kv_a_layernorm", d_latent, LATENT_EPS),
+                kv_norm: norm("kv_a_layernorm", d_latent, latent_eps),
                 shared_key: (d_shared > 0).then(|| down_part(d_latent, d_shared)),
+                shared_key_norm: like
+                    .shared_key_norm
+                    .map(|name| norm(name, d_shared, latent_eps)),
             })),
-            gate: like
-                .head_gate
-                .map(|name| linear(&format!("{attn}.{name}"), d_model, n_heads, false)),
+            gate,
             indexer: indexers
                 .as_ref()
-                .map(|indexers| indexers.of_layer(tensors, layer_idx, &attn)),
+                .filter(|_| seen[layer_idx] == Sees::Picked)
+                .map(|indexers| {
+                    let factor = factor(d_latent_q.unwrap_or(d_model));
+                    indexers.of_layer(tensors, layer_idx, (&attn, factor))
+                }),
             ..ProjectionSpec::plain(q, up_part(0, d_own), up_part(d_own, d_value), o)
         };
         let of_experts =
@@ -284,10 +424,22 @@ pub fn read(
             Some(experts) if experts.are_in(layer_idx) => (of_experts(experts), None),
             _ => (dense("mlp"), None),
         };
-        let name = |name: &str| Some(rms_norm(format!("{at}.{name}{half}.weight"), d_model, eps));
+        let name = |name: &str, has_gate: bool| {
+            let name = format!("{at}.{name}{half}");
+            let Some(width) = norm_gate.filter(|_| has_gate) else {
+                return Some(rms_norm(format!("{name}.weight"), d_model, eps));
+            };
+            let up = linear(&format!("{name}.W_down"), d_model, width, false);
+            let down = linear(&format!("{name}.W_up"), width, d_model, false);
+            Some(NormSource {
+                gate: Some(Box::new(MlpSpec::plain(up, down, Activation::Silu))),
+                ..rms_norm(format!("{name}.norm.weight"), d_model, eps)
+            })
+        };
+        let has_experts = matches!(feed_forward, FeedForward::Experts(_));
         BlockSpec {
-            attn_pre: name("input_layernorm"),
-            mlp_pre: name("post_attention_layernorm"),
+            attn_pre: name("input_layernorm", true),
+            mlp_pre: name("post_attention_layernorm", has_experts),
             row: (n_kept > 0).then(|| {
                 Box::new(BlockRow {
                     d_model,
@@ -296,7 +448,7 @@ pub fn read(
                     shortcut,
                 })
             }),
-            ..BlockSpec::plain(attention.clone(), projections, feed_forward)
+            ..BlockSpec::plain(attention(layer_idx), projections, feed_forward)
         }
     };
     let tokens = format!("{base}embed_tokens.weight");
@@ -324,21 +476,4 @@ pub fn read(
         is_causal_lm: true,
         ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
-}
-
-/// Gives the norms of latent vectors the epsilon of the norms of their block.
-pub fn norms_as_in_blocks(spec: &mut ModelSpec) {
-    let blocks = spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut);
-    for block in blocks {
-        let eps = block.attn_pre.as_ref().map(|norm| norm.eps);
-        let latent = block
-            .own_mut()
-            .and_then(|own| own.projections.latent.as_mut());
-        if let (Some(eps), Some(latent)) = (eps, latent) {
-            latent.kv_norm.eps = eps;
-            if let Some((_, norm)) = &mut latent.q {
-                norm.eps = eps;
-            }
-        }
-    }
 }

@@ -20,6 +20,7 @@ pub(super) mod hyper;
 pub(super) mod indexer;
 pub(super) mod key_sharing;
 pub(super) mod latent;
+pub(super) mod latent_widths;
 pub(super) mod llama_like;
 pub(super) mod masked_head;
 pub(super) mod processor;

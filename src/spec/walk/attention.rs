@@ -89,6 +89,8 @@ impl<'a> Walk<'_, 'a> {
         if let Some(shared) = &latent.shared_key {
             self.linear(format_args!("{name}.shared_key"), shared);
         }
+        let norm = latent.shared_key_norm.as_ref();
+        self.norm(format_args!("{name}.shared_key_norm"), norm, None);
     }
 
     /// The maps that score keys for sparse attention.

@@ -2,10 +2,11 @@
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
+use attnscope_compute::kernels::activate;
 use attnscope_compute::kernels::vectors::dot;
 use attnscope_compute::ops::{HostLinear, NormKind};
 use attnscope_forward::{linear_on_host, norm_on_host};
-use attnscope_spec::{LinearSource, NormSource};
+use attnscope_spec::{LinearSource, MlpSpec, NormSource};
 
 /// A norm whose scale is frozen at one input, which makes it an affine map.
 pub struct Frozen {
@@ -32,12 +33,20 @@ impl Frozen {
         };
         let squares = input.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
         let wide = |values: &[f32]| values.iter().map(|v| f64::from(*v)).collect();
-        Ok(Self {
+        let mut frozen = Self {
             gain: norm.gain.as_deref().map(wide),
             bias: norm.bias.as_deref().map(wide),
             scale: 1.0 / (squares + f64::from(norm.eps)).sqrt(),
             centres,
-        })
+        };
+        if let Some(gate) = source.gate.as_deref() {
+            let factors = factors_of(tensors, gate, &frozen.apply(input))?;
+            let times =
+                |values: Vec<f64>| values.iter().zip(&factors).map(|(v, f)| v * f).collect();
+            frozen.bias = frozen.bias.map(times);
+            frozen.gain = Some(frozen.gain.map_or_else(|| factors.clone(), times));
+        }
+        Ok(frozen)
     }
 
     /// Output of the norm for an input.
@@ -74,6 +83,19 @@ impl Frozen {
         let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
         values.iter().map(|value| value - mean).collect()
     }
+}
+
+/// The factors of a gate behind a norm, which reads the norm's output.
+fn factors_of(tensors: &Tensors, gate: &MlpSpec, normed: &[f64]) -> Result<Vec<f64>> {
+    let hidden = times(tensors, &gate.up, normed)?;
+    let mut hidden: Vec<f32> = hidden.into_iter().map(|v| v as f32).collect();
+    activate(gate.activation, &mut hidden);
+    let hidden: Vec<f64> = hidden.into_iter().map(f64::from).collect();
+    let outputs = times(tensors, &gate.down, &hidden)?;
+    Ok(outputs
+        .into_iter()
+        .map(|v| 1.0 / (1.0 + (-v).exp()))
+        .collect())
 }
 
 /// Maps weights on a linear map's output to weights on its input, and returns the constant from its bias.

@@ -280,7 +280,20 @@ impl Walk<'_> {
         };
         let norm = self.frozen(pre, input)?;
         let normed = norm.map_or_else(|| input.to_vec(), |norm| norm.apply(input));
-        let outputs = times(&self.model.checkpoint.tensors, gate, &normed)?;
+        let tensors = &self.model.checkpoint.tensors;
+        let latent = projections
+            .latent
+            .as_ref()
+            .filter(|latent| latent.q_reads_both);
+        let read = match latent.and_then(|latent| latent.q.as_ref()) {
+            Some((down, norm)) => {
+                let latent = times(tensors, down, &normed)?;
+                let behind = Frozen::at(tensors, norm, &latent)?.apply(&latent);
+                [behind, latent].concat()
+            }
+            None => normed,
+        };
+        let outputs = times(tensors, gate, &read)?;
         let factor = |v: f64| match projections.gate_function {
             GateFunction::Sigmoid => 1.0 / (1.0 + (-v).exp()),
             GateFunction::Softplus => v.max(0.0) + (-v.abs()).exp().ln_1p(),
