@@ -33,6 +33,7 @@ mod relation;
 mod role_list;
 mod roles;
 mod rounding;
+mod row_knobs;
 mod rows;
 mod serving_knobs;
 mod side;

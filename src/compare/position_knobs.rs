@@ -1,10 +1,25 @@
 //! The knobs by which position affects scores.
 
 use attnscope_compute::attention::{AttentionSpec, Bias, GridFrequencies, GridPlaces};
+use attnscope_spec::{PositionTable, Sines};
 
 use super::knob::KnobKind::{Computation, Shape};
 use super::knob::KnobValue;
 use super::spec_knobs::{List, words};
+
+/// What is added to embeddings for their positions.
+pub(super) fn table_words(positions: Option<&PositionTable>) -> &'static str {
+    match positions {
+        None => "none",
+        Some(PositionTable::Stored(_)) => "stored",
+        Some(PositionTable::Sinusoid(sines)) => match sines {
+            Sines::Halves => "sines, then cosines",
+            Sines::HalvesToEnd => "sines, then cosines, up to the last frequency",
+            Sines::CosinesToEnd => "cosines, then sines, up to the last frequency",
+            Sines::Interleaved => "sines and cosines in turn",
+        },
+    }
+}
 
 /// Adds the knobs by which position affects scores.
 pub(super) fn position(list: &mut List, spec: &AttentionSpec) {

@@ -7,12 +7,13 @@ use attnscope_compute::attention::{AttentionSpec, Growth, NoVisible, OfKeys, Sca
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
-    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack,
+    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Shortcut, Stack,
     StackSpec, TransformSpec,
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
-use super::position_knobs::position;
+use super::position_knobs::{position, table_words};
+use super::row_knobs::row;
 use super::serving_knobs::ServingKnobs;
 
 /// List of knobs under construction, and the current place in the model.
@@ -167,19 +168,13 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     list.add(Computation, "dropped_token", dropped);
     list.count(Shape, "d_embed", embed.tokens.width);
     list.count(Shape, "n_embed", embed.tokens.n_rows);
+    if let Some(n) = embed.by_position {
+        list.count(Shape, "rows_by_position", n);
+    }
     if let Some(stem) = &embed.sound {
         list.word(Computation, "stem", stem.words());
     }
-    let table = match &embed.positions {
-        None => "none".to_owned(),
-        Some(PositionTable::Stored(_)) => "stored".to_owned(),
-        Some(PositionTable::Sinusoid(sines)) => match sines {
-            Sines::Halves => "sines, then cosines",
-            Sines::HalvesToEnd => "sines, then cosines, up to the last frequency",
-            Sines::Interleaved => "sines and cosines in turn",
-        }
-        .to_owned(),
-    };
+    let table = table_words(embed.positions.as_ref());
     let kind = match &embed.positions {
         Some(PositionTable::Sinusoid(_)) => Computation,
         _ => Shape,
@@ -252,17 +247,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
     }
     list.word(Computation, "adds_to_normed", spec.adds_to_normed);
     list.word(Shape, "narrow_branch", spec.narrow.is_some());
-    let row = spec.row.as_deref();
-    list.word(Shape, "streams", row.map_or(1, |row| row.n_streams()));
-    let rule = row.map_or("none".to_owned(), |row| row.stream_rule());
-    list.word(Computation, "stream_rule", rule);
-    list.word(
-        Computation,
-        "active_stream",
-        row.map_or(0, |row| row.active()),
-    );
-    let shortcut = row.map_or("none", |row| row.shortcut_word());
-    list.word(Shape, "shortcut", shortcut);
+    row(list, spec.row.as_deref());
     list.word(Shape, "token_branch", spec.by_token.is_some());
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
     let conformer = spec.conformer.as_ref().map(|conformer| conformer.words());

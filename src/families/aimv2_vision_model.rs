@@ -8,6 +8,20 @@ use super::reading::vit_like::{
 };
 use super::{Family, siglip_vision_model, vit};
 
+/// Names of a block of both towers.
+pub(super) const NAMES: Names = Names {
+    q: "attention.q_proj",
+    k: "attention.k_proj",
+    v: "attention.v_proj",
+    o: "attention.out_proj",
+    norms: ["rms_norm1", "rms_norm2"],
+    up: "ffn.up_proj",
+    down: "ffn.down_proj",
+    gate: Some("ffn.gate_proj"),
+    biases: Biases::Stored,
+    ..OF_CLIP
+};
+
 pub const FAMILY: Family = Family::seeing("aimv2_vision_model", "Aimv2VisionModel", || VitLike {
     sizes: Sizes {
         d_model: 1024,
@@ -24,18 +38,7 @@ pub const FAMILY: Family = Family::seeing("aimv2_vision_model", "Aimv2VisionMode
     eps: 1e-5,
     activation: "silu",
     norm: NormKind::RmsNorm,
-    names: Names {
-        q: "attention.q_proj",
-        k: "attention.k_proj",
-        v: "attention.v_proj",
-        o: "attention.out_proj",
-        norms: ["rms_norm1", "rms_norm2"],
-        up: "ffn.up_proj",
-        down: "ffn.down_proj",
-        gate: Some("ffn.gate_proj"),
-        biases: Biases::Stored,
-        ..OF_CLIP
-    },
+    names: NAMES,
     reads: Reads::Pictures(Pictures {
         kernel: "embeddings.patch_embed.weight",
         patch_norm: Some("embeddings.rms_norm"),

@@ -196,6 +196,8 @@ const ALIASES: &[Alias] = &[
         absent: &[("layer_norm_eps", Held::Number(1e-6))],
         ..Alias::plain("instructblipvideo_vision_model", "blip_vision_model")
     },
+    Alias::plain("instructblipvideo_qformer", "instructblip_qformer"),
+    Alias::plain("musicgen_melody_decoder", "musicgen_decoder"),
     Alias {
         off: &["qkv_bias", "bias"],
         absent: &[

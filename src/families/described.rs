@@ -203,6 +203,7 @@ fn stack(
         "sines",
         "sines_halves",
         "sines_halves_to_end",
+        "cosines_to_end",
         "rotary",
         "alibi",
     ];
@@ -241,6 +242,7 @@ fn stack(
         "sines" => Positions::Sines(Sines::Interleaved),
         "sines_halves" => Positions::Sines(Sines::Halves),
         "sines_halves_to_end" => Positions::Sines(Sines::HalvesToEnd),
+        "cosines_to_end" => Positions::Sines(Sines::CosinesToEnd),
         "alibi" => Positions::Alibi,
         "rotary" => Positions::Rotary {
             theta: reader.number_or("rope_theta", "rope_theta", 10_000.0)?,

@@ -1,6 +1,7 @@
-//! Encoder-decoder models of two models of BERT's kind: the decoder's blocks attend to the encoder's output.
+//! Encoder-decoder models of two models: the decoder, of BERT's kind, attends to the output of an encoder of its kind, or of one that
+//! sees or hears.
 
-use attnscope_checkpoint::{Checkpoint, Reader};
+use attnscope_checkpoint::{Checkpoint, Config, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{DecoderInput, DecoderStart, ModelSpec, Stack, StackSpec};
 use serde_json::Value;
@@ -9,12 +10,77 @@ use super::direction::check_direction;
 use super::find::named;
 use super::reading::bart_like::decoder_start;
 use super::reading::bert_like::{self, Part, Positions};
-use super::{Family, aliases};
+use super::{Family, aliases, published};
 
-pub const FAMILY: Family = Family::own("encoder-decoder", "EncoderDecoder", read);
+pub const FAMILY: Family =
+    Family::own("encoder-decoder", "EncoderDecoder", |checkpoint, reader| {
+        let encoder = side(checkpoint, reader, "encoder")?;
+        joined(FAMILY.model_type, checkpoint, reader, encoder)
+    });
 
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let encoder = side(checkpoint, reader, "encoder")?;
+/// The types of models whose encoder sees or hears.
+const WITH_SENSES: [&str; 2] = ["vision-encoder-decoder", "speech-encoder-decoder"];
+
+/// Whether a model whose encoder sees or hears has a decoder that is read behind it; that of others is read alone.
+pub(super) fn has_other_decoder(config: &Config) -> bool {
+    let word = |config: &Config| {
+        let kind = config.get("model_type").and_then(Value::as_str);
+        kind.map(str::to_owned)
+    };
+    let has_senses = word(config).is_some_and(|kind| WITH_SENSES.contains(&kind.as_str()));
+    let decoder = config.part("decoder").and_then(|part| word(&part));
+    has_senses && decoder.is_some_and(|kind| decoder_like(&kind, true).is_none())
+}
+
+/// The family of a side, if it is of BERT's kind, and has the positions that a decoder has to have.
+fn decoder_like(kind: &str, is_decoder: bool) -> Option<(&'static str, bert_like::BertLike)> {
+    let family = named(aliases::family_of(kind).unwrap_or(kind))?;
+    let like = family.encoder_like()?;
+    // Cross-attention to an encoder's output has no positions to rotate by.
+    let fits = !is_decoder || like.positions == Positions::Learned && like.window.is_none();
+    fits.then_some((family.model_type, like))
+}
+
+/// Reads a model whose encoder sees or hears; `default` is the type of an encoder that states none.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible, or the encoder reads text.
+pub(super) fn read_with_senses(
+    (family, default): (&'static str, &str),
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+) -> Result<ModelSpec> {
+    let mut config = reader.part("encoder");
+    published::rename_keys(&mut config);
+    aliases::complete(&mut config)?;
+    let mut inner = Reader::new(&config);
+    let stated = inner.value("model_type").and_then(Value::as_str);
+    let kind = stated.unwrap_or(default);
+    let known = named(aliases::family_of(kind).unwrap_or(kind));
+    let refused = |reader: &Reader<'_>| {
+        let problem =
+            format!("expected a model that sees or hears, which is known, found {kind:?}");
+        Error::config(reader.path(), "encoder.model_type", problem)
+    };
+    let known = known.ok_or_else(|| refused(reader))?;
+    let mut encoder = known.read(checkpoint, &mut inner)?;
+    let embed = &encoder.stacks[0].embed;
+    if encoder.stacks.len() > 1 || embed.patches.is_none() && embed.sound.is_none() {
+        return Err(refused(reader));
+    }
+    encoder.head = None;
+    inner.forget(&["head", "mask"]);
+    reader.absorb("encoder", inner);
+    joined(family, checkpoint, reader, encoder)
+}
+
+/// Reads the decoder, and puts it behind an encoder.
+fn joined(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    encoder: ModelSpec,
+) -> Result<ModelSpec> {
     let decoder = side(checkpoint, reader, "decoder")?;
     let refused = |key: &str, problem: String| Err(Error::config(reader.path(), key, problem));
     if encoder.d_model != decoder.d_model {
@@ -56,9 +122,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     // Encoder and decoder have their own switches.
     reader.value("tie_word_embeddings");
     let d_vocab = decoder.d_vocab;
+    let embed = &encoder.stacks[0].embed;
+    let reads_text = embed.patches.is_none() && embed.sound.is_none();
     let start = DecoderStart {
         reads_again: DecoderInput::Never,
-        has_own_vocabulary: encoder.d_vocab != d_vocab,
+        has_own_vocabulary: !reads_text || encoder.d_vocab != d_vocab,
         ..decoder_start(reader, Some("bos_token_id"), d_vocab)?
     };
     let stack = |spec: &ModelSpec, stack| StackSpec {
@@ -66,7 +134,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         ..spec.main_stack().clone()
     };
     Ok(ModelSpec {
-        n_ctx: encoder.n_ctx.min(decoder.n_ctx),
+        d_model: decoder.d_model,
+        n_ctx: if reads_text {
+            encoder.n_ctx.min(decoder.n_ctx)
+        } else {
+            encoder.n_ctx
+        },
         d_vocab,
         positions: decoder.positions,
         stacks: vec![
@@ -75,11 +148,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         ],
         is_causal_lm: decoder.head.is_some(),
         decoder_start: Some(start),
-        ..ModelSpec::of_one_stack(
-            FAMILY.model_type,
-            decoder.main_stack().clone(),
-            decoder.head.clone(),
-        )
+        ..ModelSpec::of_one_stack(family, decoder.main_stack().clone(), decoder.head.clone())
     })
 }
 
@@ -89,14 +158,8 @@ fn side(checkpoint: &Checkpoint, reader: &mut Reader<'_>, key: &'static str) -> 
     let mut inner = Reader::new(&config);
     let stated = inner.value("model_type").and_then(Value::as_str);
     let kind = stated.unwrap_or("bert");
-    let kind = aliases::family_of(kind).unwrap_or(kind);
-    let like = named(kind).and_then(|family| Some((family.model_type, family.encoder_like()?)));
-    // Cross-attention to an encoder's output has no positions to rotate by.
     let is_decoder = key == "decoder";
-    let fits = |(_, like): &(&str, bert_like::BertLike)| {
-        !is_decoder || like.positions == Positions::Learned && like.window.is_none()
-    };
-    let Some((family, like)) = like.filter(fits) else {
+    let Some((family, like)) = decoder_like(kind, is_decoder) else {
         let problem =
             format!("expected a model of BERT's kind with learned positions, found {kind:?}");
         return Err(Error::config(

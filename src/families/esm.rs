@@ -30,12 +30,15 @@ const LIKE: BertLike = BertLike {
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let spec = bert_like::read(FAMILY.model_type, checkpoint, reader, LIKE)?;
-    check_angles(checkpoint, &spec)?;
+    check_angles(checkpoint, &spec, "rotary_embeddings.inv_freq")?;
     Ok(spec)
 }
 
-/// Refuses stored angles that differ from the configuration's: transformers uses the stored ones.
-fn check_angles(checkpoint: &Checkpoint, spec: &ModelSpec) -> Result<()> {
+/// Refuses angles, stored under names that end so, that differ from the configuration's: transformers uses the stored ones.
+///
+/// # Errors
+/// When they differ.
+pub(super) fn check_angles(checkpoint: &Checkpoint, spec: &ModelSpec, end: &str) -> Result<()> {
     /// Half precision rounds by less: a relative tolerance, and an absolute one for tiny angles.
     const MOST: (f64, f64) = (2e-3, 1e-6);
     let first = spec.main_stack().first_attention();
@@ -44,7 +47,7 @@ fn check_angles(checkpoint: &Checkpoint, spec: &ModelSpec) -> Result<()> {
     };
     let tensors = &checkpoint.tensors;
     let names = tensors.iter().map(|(name, _)| name);
-    for name in names.filter(|name| name.ends_with("rotary_embeddings.inv_freq")) {
+    for name in names.filter(|name| name.ends_with(end)) {
         let n_pairs = rope.d_rotary / 2;
         let stored = tensors.expect(name, &[n_pairs])?.widen()?;
         for (pair, found) in stored.iter().enumerate() {

@@ -206,6 +206,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 })),
                 n_kept: sharing.n_kept,
                 shortcut: None,
+                join: None,
             })),
             ..BlockSpec::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
         }

@@ -264,6 +264,7 @@ pub(super) fn read_as(
                     streams: None,
                     n_kept: sharing.n_kept,
                     shortcut: None,
+                    join: None,
                 })
             }),
             ..BlockSpec::plain(attention, projections, feed_forward)

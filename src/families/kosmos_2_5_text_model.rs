@@ -25,6 +25,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             n_rows: 2,
             width,
         },
+        row: 0,
         columns: vec![0],
     });
     Ok(spec)

@@ -58,5 +58,9 @@ pub(super) fn row(
         n_rows,
         width,
     };
-    ConstantRow { table, columns }
+    ConstantRow {
+        table,
+        row: 0,
+        columns,
+    }
 }

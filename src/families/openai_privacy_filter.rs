@@ -6,7 +6,7 @@ use attnscope_spec::ModelSpec;
 
 use super::Family;
 use super::gpt_oss::{self, GptOssLike};
-use super::reading::llama_like::Recipe;
+use super::reading::llama_like::{Recipe, TwoSided};
 use super::reading::windows::WindowRule;
 
 pub const FAMILY: Family = Family::own("openai_privacy_filter", "OpenAIPrivacyFilter", read);
@@ -17,7 +17,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         recipe: Recipe {
             window: WindowRule::Always(Some(128)),
             is_causal: false,
-            reaches_whole_width: true,
+            two_sided: TwoSided::WholeEitherWay,
             interleaved: true,
             is_tied: true,
             d_head: None,

@@ -145,7 +145,7 @@ static FIELDS: &[Field] = &[
     ),
     field(
         "positions",
-        "none or sines; of a described model also sines_halves, sines_halves_to_end, rotary or alibi",
+        "none or sines; of a described model also sines_halves, sines_halves_to_end, cosines_to_end, rotary or alibi",
         |text| match text {
             "none" => Some(Given::NoPositions),
             word => one_of(
@@ -154,6 +154,7 @@ static FIELDS: &[Field] = &[
                     "sines",
                     "sines_halves",
                     "sines_halves_to_end",
+                    "cosines_to_end",
                     "rotary",
                     "alibi",
                 ],

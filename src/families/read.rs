@@ -14,8 +14,8 @@ use super::overrides::Overrides;
 use super::towers::{Tower, encoder_of};
 use super::wrapper::Wrapper;
 use super::{
-    aliases, classes, described, generation, layouts, mixers, published, reading, relatives,
-    unread, versions, without_attention,
+    aliases, classes, described, encoder_decoder, generation, layouts, mixers, published, reading,
+    relatives, unread, versions, without_attention,
 };
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
@@ -144,6 +144,9 @@ fn read_spec(
     // A model of text and pictures keeps what describes its text apart.
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         _ if tower.is_some() => None,
+        Ok(_) if encoder_decoder::has_other_decoder(&checkpoint.config) => {
+            writer_of(&checkpoint.config)
+        }
         Ok(_) => None,
         Err(_) => {
             let config = &checkpoint.config;

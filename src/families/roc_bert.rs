@@ -62,6 +62,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     n_rows,
                     width: n,
                 },
+                row: 0,
                 columns: vec![width],
             });
             width += n;

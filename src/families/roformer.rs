@@ -1,8 +1,8 @@
-//! RoFormer: BERT whose queries and keys rotate, in place of learned positions.
+//! RoFormer: BERT whose queries and keys rotate, and perhaps values, in place of learned positions.
 
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::ModelSpec;
+use attnscope_spec::{BlockSpec, ModelSpec};
 
 use super::reading::bert_like::{self, BertLike, Positions, Widening};
 use super::reading::task_rules::{HeadActivation, TaskRules, TextSummary};
@@ -27,12 +27,19 @@ const LIKE: BertLike = BertLike {
         is_always: false,
         head_key: None,
     }),
-    must_be_off: &[("rotary_value", "rotation of values is not supported")],
     ..BertLike::plain("roformer.", bert::HEAD)
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let spec = bert_like::read(FAMILY.model_type, checkpoint, reader, LIKE)?;
+    let mut spec = bert_like::read(FAMILY.model_type, checkpoint, reader, LIKE)?;
+    if reader.flag_or("rotates_values", "rotary_value", false)? {
+        let blocks = spec.stacks[0].blocks_mut().iter_mut();
+        for own in blocks.filter_map(BlockSpec::own_mut) {
+            if let Some(rope) = &mut own.attention.rope {
+                rope.turns_values = true;
+            }
+        }
+    }
     check_angles(checkpoint)?;
     Ok(spec)
 }

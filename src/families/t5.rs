@@ -15,6 +15,10 @@ use super::reading::{activation_named, linear, note_attention, note_bias, rms_no
 
 pub const FAMILY: Family = Family::own("t5", "T5", read);
 
+/// Buckets of distance, and where the last one begins, if the configuration does not say.
+const N_BUCKETS: usize = 32;
+const MAX_DISTANCE: usize = 128;
+
 /// Sizes that encoder and decoder share.
 struct Sizes {
     n_heads: usize,
@@ -28,6 +32,8 @@ struct Sizes {
     max_distance: usize,
     like: T5Like,
     radius: Option<usize>,
+    /// The encoder's relative-position bias, where it stands beside the blocks.
+    encoder_buckets: Option<String>,
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
@@ -46,6 +52,8 @@ pub(super) struct T5Like {
     pub feed_forward: (&'static str, &'static str),
     /// The key of the activation, and the activation if it is absent; `None` if the kind of feed-forward block names it.
     pub activation: Option<(&'static str, &'static str)>,
+    /// The activation of gated feed-forward blocks whose kind is "gated-gelu".
+    pub gated_gelu: &'static str,
     /// The name of the feed-forward block in its layer.
     pub mlp: &'static str,
     /// Whether the logits of a tied head are scaled by default.
@@ -58,6 +66,8 @@ pub(super) struct T5Like {
     pub encoder_attention: &'static str,
     /// Key of how far the encoder's tokens see to both sides, and its default; `None` if they see all others.
     pub radius: Option<(&'static str, usize)>,
+    /// The encoder's relative-position bias, if it stands beside its blocks; its buckets are always as by default.
+    pub encoder_buckets: Option<&'static str>,
     /// The model is a decoder that runs without an encoder, and so without cross-attention.
     pub is_decoder_alone: bool,
 }
@@ -68,12 +78,14 @@ impl T5Like {
         family: FAMILY.model_type,
         feed_forward: ("feed_forward_proj", "relu"),
         activation: None,
+        gated_gelu: "gelu_new",
         mlp: "DenseReluDense",
         scales_tied: true,
         has_bias_by_layer: false,
         ties_words: true,
         encoder_attention: "SelfAttention",
         radius: None,
+        encoder_buckets: None,
         is_decoder_alone: false,
     };
 }
@@ -101,8 +113,7 @@ pub(super) fn read_as(
     let (kind_key, kind) = like.feed_forward;
     let word = reader.word_or("feed_forward", kind_key, kind)?;
     let (is_gated, name) = match word.strip_prefix("gated-") {
-        // These models mean the tanh form by this name.
-        Some("gelu") => (true, "gelu_new"),
+        Some("gelu") => (true, like.gated_gelu),
         Some(name) => (true, name),
         None => (false, word.as_str()),
     };
@@ -132,14 +143,26 @@ pub(super) fn read_as(
         eps: reader.number_or("norm_eps", "layer_norm_epsilon", 1e-6)?,
         activation: activation_named(reader, activation_key, name)?,
         is_gated,
-        n_buckets: reader.size_or("n_buckets", buckets, 32, default(buckets))?,
-        max_distance: reader.size_or("max_distance", distance, 128, default(distance))?,
+        n_buckets: reader.size_or("n_buckets", buckets, N_BUCKETS, default(buckets))?,
+        max_distance: reader.size_or("max_distance", distance, MAX_DISTANCE, default(distance))?,
         like,
+        // A copy in the first block may be all that is stored.
+        encoder_buckets: like
+            .encoder_buckets
+            .filter(|name| tensors.contains(name))
+            .map(str::to_owned),
         radius: match like.radius {
             Some((key, radius)) => Some(reader.count_or("window", key, radius)?),
             None => None,
         },
     };
+    if like.encoder_buckets.is_some() && sizes.n_buckets != N_BUCKETS {
+        let problem = format!(
+            "expected {N_BUCKETS}, which the encoder always has, found {}",
+            sizes.n_buckets
+        );
+        return Err(Error::config(reader.path(), buckets, problem));
+    }
     if sizes.n_buckets < 4 || sizes.max_distance <= sizes.n_buckets / 2 {
         let problem = format!(
             "expected at least 4 buckets, found {}, and more than {} keys before the last one begins, found {}",
@@ -238,11 +261,16 @@ pub(super) fn read_as(
 
 impl Sizes {
     fn attention(&self, is_causal: bool) -> AttentionSpec {
+        let is_fixed = self.like.encoder_buckets.is_some() && !is_causal;
         AttentionSpec {
             scale: Scale::One,
             bias: Bias::Buckets(Buckets::plain(
                 self.n_buckets,
-                self.max_distance,
+                if is_fixed {
+                    MAX_DISTANCE
+                } else {
+                    self.max_distance
+                },
                 !is_causal,
             )),
             ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_causal)
@@ -321,8 +349,10 @@ impl Sizes {
     /// The learned relative-position bias stored in a block.
     fn buckets(&self, at: &str, is_decoder: bool) -> TableSource {
         let own = self.own_name(is_decoder);
+        let of_block = format!("{at}.layer.0.{own}.relative_attention_bias.weight");
+        let beside = self.encoder_buckets.clone().filter(|_| !is_decoder);
         TableSource {
-            tensor: format!("{at}.layer.0.{own}.relative_attention_bias.weight"),
+            tensor: beside.unwrap_or(of_block),
             n_rows: self.n_buckets,
             width: self.n_heads,
         }

@@ -39,6 +39,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             n_rows: n as usize,
             width,
         },
+        row: 0,
         columns: vec![0],
     };
     embed.constants = kinds.into_iter().enumerate().map(constant).collect();

@@ -8,7 +8,8 @@ use super::aliases;
 use super::find::named;
 
 /// Two-tower model types, and the default types of their towers.
-const TWO: [(&str, &str, &str); 11] = [
+const TWO: [(&str, &str, &str); 12] = [
+    ("aimv2", "aimv2_text_model", "aimv2_vision_model"),
     ("align", "align_text_model", "align_vision_model"),
     ("altclip", "altclip_text_model", "altclip_vision_model"),
     ("blip", "blip_text_model", "blip_vision_model"),

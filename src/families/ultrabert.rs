@@ -7,7 +7,7 @@ use attnscope_spec::{ModelSpec, TransformSpec};
 
 use super::Family;
 use super::reading::linear;
-use super::reading::llama_like::{self, BiasRule, LocalRope, Recipe};
+use super::reading::llama_like::{self, BiasRule, LocalRope, Recipe, TwoSided};
 use super::reading::windows::WindowRule;
 
 pub const FAMILY: Family = Family::own("ultrabert", "Ultrabert", read);
@@ -31,7 +31,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             width: 128,
         },
         is_causal: false,
-        reaches_whole_width: true,
+        two_sided: TwoSided::WholeEitherWay,
         is_tied: false,
         forbidden_keys: &[(
             "attention_windows",

@@ -22,7 +22,7 @@ pub enum RotationOverride {
     Twice,
     /// By head index in place of position.
     ByHead,
-    /// Rotates values too.
+    /// Rotates values too, or no longer if they turn by the spec.
     WithValues,
     /// Rows of queries and keys were brought from the declared order of pairs into the other one, and once more.
     PermutedTwice,

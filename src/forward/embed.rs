@@ -44,8 +44,12 @@ pub fn embed<O: Ops>(
         (None, Some(stem)) => sound_rows(stem, ops, tensors, sequence)?,
         (None, None) => {
             let mut rows = vec![0.0; sequence.len() * width];
-            let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
-            add_rows((model, spec), &spec.tokens, &tokens, &mut rows)?;
+            add_tokens(
+                (model, spec),
+                &sequence.tokens,
+                &sequence.positions,
+                &mut rows,
+            )?;
             rows
         }
     }; // [position, d_embed]
@@ -69,6 +73,15 @@ pub fn embed<O: Ops>(
         rows = ops.get(resid)?.values.into_owned();
     }
     match &spec.positions {
+        Some(PositionTable::Stored(table)) if spec.summary.is_some() => {
+            // One row after another: some have no position.
+            let places = sequence.tokens.iter().zip(&sequence.positions);
+            for (row, (id, position)) in rows.chunks_mut(width.max(1)).zip(places) {
+                if !spec.is_summary(*id) {
+                    add_rows((model, spec), table, &[*position], row)?;
+                }
+            }
+        }
         Some(PositionTable::Stored(table)) => {
             add_rows((model, spec), table, &sequence.positions, &mut rows)?;
         }
@@ -132,7 +145,10 @@ pub fn embedding_parts<O: Ops>(
             let rows = sound_rows(stem, ops, tensors, sequence)?;
             row.copy_from_slice(&rows[position_idx * spec.tokens.width..][..spec.tokens.width]);
         }
-        (None, None) => add_rows((model, spec), &spec.tokens, &[id as usize], &mut row)?,
+        (None, None) => {
+            let position = [sequence.positions[position_idx]];
+            add_tokens((model, spec), &[id], &position, &mut row)?;
+        }
     }
     row.iter_mut().for_each(|value| *value *= spec.scale);
     if let Some(dropped) = spec.dropped {
@@ -157,7 +173,7 @@ pub fn embedding_parts<O: Ops>(
     }
     let mut parts = vec![(EmbedPart::Token, row)];
     let position = [sequence.positions[position_idx]];
-    if let Some(positions) = &spec.positions {
+    if let Some(positions) = spec.positions.as_ref().filter(|_| !spec.is_summary(id)) {
         let mut row = vec![0.0; width];
         match positions {
             PositionTable::Stored(table) => add_rows((model, spec), table, &position, &mut row)?,
@@ -191,7 +207,7 @@ fn add_constants<O: Ops>(
     for constant in &spec.constants {
         let n = constant.table.width;
         let mut first = vec![0.0; n];
-        add_rows((model, spec), &constant.table, &[0], &mut first)?;
+        add_rows((model, spec), &constant.table, &[constant.row], &mut first)?;
         for column in &constant.columns {
             let to = sum[*column..column + n].iter_mut();
             to.zip(&first).for_each(|(to, value)| *to += value);
@@ -272,6 +288,30 @@ pub(super) fn apply_norm<O: Ops>(
     ops.norm(from, &weights, to)
 }
 
+/// Adds the row of each id. // rows: [position, width]
+fn add_tokens(
+    (model, spec): (&Model, &EmbedSpec),
+    ids: &[u32],
+    positions: &[usize],
+    rows: &mut [f32],
+) -> Result<()> {
+    let places = ids.iter().zip(positions);
+    let Some(summary) = &spec.summary else {
+        let at: Vec<usize> = places.map(|(id, at)| spec.row_of(*id, *at)).collect();
+        return add_rows((model, spec), &spec.tokens, &at, rows);
+    };
+    let width = spec.tokens.width.max(1);
+    for (row, (id, position)) in rows.chunks_mut(width).zip(places) {
+        let (table, at) = if spec.is_summary(*id) {
+            (summary, 0)
+        } else {
+            (&spec.tokens, spec.row_of(*id, *position))
+        };
+        add_rows((model, spec), table, &[at], row)?;
+    }
+    Ok(())
+}
+
 fn add_rows(
     (model, spec): (&Model, &EmbedSpec),
     table: &TableSource,
@@ -326,27 +366,28 @@ const READ_AT_ONCE: usize = 256;
 
 /// Adds sines and cosines whose frequencies fall from 1 to 1/10,000.
 pub(super) fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {
-    let n_sines = match sines {
-        // The last column of an odd width stays 0.
-        Sines::HalvesToEnd => width / 2,
-        _ => width.div_ceil(2),
+    let is_to_end = matches!(sines, Sines::HalvesToEnd | Sines::CosinesToEnd);
+    // The last column of an odd width stays 0.
+    let n_sines = if is_to_end {
+        width / 2
+    } else {
+        width.div_ceil(2)
     };
     for (row, position) in rows.chunks_mut(width).zip(positions) {
-        let n_columns = match sines {
-            Sines::HalvesToEnd => 2 * n_sines,
-            _ => width,
-        };
+        let n_columns = if is_to_end { 2 * n_sines } else { width };
         for (column, value) in row[..n_columns].iter_mut().enumerate() {
-            let (is_sine, pair_idx) = match sines {
-                Sines::Halves | Sines::HalvesToEnd if column < n_sines => (true, column),
-                Sines::Halves | Sines::HalvesToEnd => (false, column - n_sines),
+            let (is_first, pair_idx) = match sines {
                 Sines::Interleaved => (column % 2 == 0, column / 2),
+                _ if column < n_sines => (true, column),
+                _ => (false, column - n_sines),
             };
-            let share = match sines {
-                Sines::HalvesToEnd => pair_idx as f64 / (width / 2 - 1) as f64,
-                _ => 2.0 * pair_idx as f64 / width as f64,
+            let share = if is_to_end {
+                pair_idx as f64 / (width / 2 - 1) as f64
+            } else {
+                2.0 * pair_idx as f64 / width as f64
             };
             let angle = *position as f64 / 10_000f64.powf(share);
+            let is_sine = is_first != (sines == Sines::CosinesToEnd);
             *value += if is_sine { angle.sin() } else { angle.cos() } as f32;
         }
     }

@@ -41,6 +41,11 @@ pub(super) fn project<O: Ops>(
     share_keys(ops, spec, s)?;
     emit(ops, hooks, Hook::Q, &s.q)?;
     if has_keys {
+        // The hook of values has what patterns weigh.
+        if let Some(rope) = attention.rope.as_ref().filter(|rope| rope.turns_values) {
+            let table = RopeTable::new(&context.sequence.turning(rope), &context.positions());
+            ops.rope(&mut s.v, &table, attention.d_value)?;
+        }
         if !spec.norms_after_rope {
             store_values(ops, attention, spec, &mut s.v)?;
         }

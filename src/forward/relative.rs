@@ -94,11 +94,12 @@ fn sines_of_distances(n_rows: usize, width: usize, order: Sines) -> Vec<f32> {
     for (row_idx, row) in rows.chunks_mut(width.max(1)).enumerate() {
         add_sinusoids(&[row_idx.abs_diff(span)], order, width, row);
         if row_idx < span {
-            let (n_sines, apart) = match order {
-                Sines::Interleaved => (width, 2),
-                Sines::Halves | Sines::HalvesToEnd => (width.div_ceil(2), 1),
+            let (sines, apart) = match order {
+                Sines::Interleaved => (0..width, 2),
+                Sines::Halves | Sines::HalvesToEnd => (0..width.div_ceil(2), 1),
+                Sines::CosinesToEnd => (width / 2..width, 1),
             };
-            let sines = row[..n_sines].iter_mut().step_by(apart);
+            let sines = row[sines].iter_mut().step_by(apart);
             sines.for_each(|sine| *sine = -*sine);
         }
     }

@@ -25,14 +25,18 @@ pub(super) struct SplitRow {
 }
 
 impl SplitRow {
-    /// Splits rows.
+    /// Splits rows, as the block reads them.
     pub fn of<O: Ops>(ops: &O, row: &BlockRow, resid: &O::Buffer) -> Result<Self> {
         let host = ops.get(resid)?;
         let n = row.n_streams() * row.d_model;
-        Ok(Self {
+        let mut apart = Self {
             streams: columns(&host.values, host.width, 0, n),
             kept: columns(&host.values, host.width, n, row.n_kept),
-        })
+        };
+        if let Some(join) = row.join {
+            join.apply(&mut apart.streams, &mut apart.kept);
+        }
+        Ok(apart)
     }
 
     /// Returns the stream that the block works on. // [row, d_model]

@@ -6,7 +6,7 @@ use super::as_read::Segment;
 use super::deviation::RotationOverride;
 use super::head_order::transposed_rows;
 
-/// Applies rotary embeddings to queries and keys, if the spec has them. // parts: q, k, v, each [position, heads · d_head]
+/// Applies rotary embeddings to queries and keys, and to values where they turn too, if the spec has them. // parts: q, k, v, each [position, heads · d_head]
 pub(super) fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>; 3]) {
     let Some(rope) = &attention.rope else {
         return;
@@ -54,7 +54,8 @@ pub(super) fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut
         rotate(q, attention.n_heads);
         rotate(k, attention.n_kv_heads);
     }
-    if turned == RotationOverride::WithValues && attention.d_value == d_head {
+    let turns_values = rope.turns_values != (turned == RotationOverride::WithValues);
+    if turns_values && attention.d_value == d_head {
         rotate(v, attention.n_kv_heads);
     }
 }

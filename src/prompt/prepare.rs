@@ -26,25 +26,26 @@ use super::writing::Sampling;
 /// - The attention mask has another length, marks no real token, or is given with a picture.
 /// - There are more tokens than positions, or a file or a text cannot be read.
 pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> Result<Prompt> {
-    if let Source::Picture(source) = &request.source {
-        return of_picture(source, request, limits);
-    }
     let reads_rows = limits.sound.is_some_and(|rule| rule.is_rows);
     if let (Source::Values(values), false) = (&request.source, reads_rows) {
         return Err(takes_no_values(values));
     }
-    if limits.preprocessing.is_some() {
-        let problem = "this model reads pictures: give one with --image FILE";
-        return Err(Error::Prompt(problem.to_owned()));
-    }
-    let mut given = match limits.sound {
-        Some(rule) if rule.is_rows => sound::given_rows(request, rule, limits)?,
-        Some(rule) => sound::given(request, rule)?,
-        None => {
+    let mut given = match (&request.source, limits.sound) {
+        (Source::Picture(source), _) => of_picture(source, request, limits)?,
+        _ if limits.preprocessing.is_some() => {
+            let problem = "this model reads pictures: give one with --image FILE";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        (_, Some(rule)) if rule.is_rows => sound::given_rows(request, rule, limits)?,
+        (_, Some(rule)) => sound::given(request, rule)?,
+        (_, None) => {
             sound::check_is_text(&request.source)?;
             side(&request.source, request, prompt_form, limits, true)?
         }
     };
+    if given.picture.is_some() && limits.start_token.is_none() {
+        return Ok(given);
+    }
     given.sampling = request.sampling;
     let Some(start_token) = limits.start_token else {
         if !matches!(request.target, Target::Generate(_)) {
@@ -73,9 +74,10 @@ pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> R
         n_ctx: limits.n_ctx_target.or(limits.n_ctx),
         ..limits
     };
-    // A speech model may run with only its first tokens as the target, even if it generates nothing.
-    let is_written = matches!(request.target, Target::Generate(_))
-        && (n_to_generate > 0 || limits.sound.is_some());
+    // A model that hears or sees may run with only its first tokens as the target, even if it generates nothing.
+    let reads_no_text = limits.sound.is_some() || limits.preprocessing.is_some();
+    let is_written =
+        matches!(request.target, Target::Generate(_)) && (n_to_generate > 0 || reads_no_text);
     let mut target = if is_written {
         Prompt::default()
     } else {

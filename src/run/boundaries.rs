@@ -34,7 +34,7 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
     for attention in blocks.iter().filter_map(BlockSpec::attention) {
         let window = attention.mask.window.map(|window| match window {
             Window::Back(width) => (width, "window"),
-            Window::Around(reach) => (reach + 1, "window"),
+            Window::Around(_) | Window::Uneven { .. } => (window.size() + 1, "window"),
             Window::Chunk(width) => (width, "chunk"),
             Window::Chunks { width, n_before } => (width.saturating_mul(n_before + 1), "chunk"),
         });

@@ -13,6 +13,11 @@ pub struct EmbedSpec {
     /// The token table. For pictures, the kernel of the patch projection, with one row per token; for sound, the weight of the
     /// first convolution, with the number of positions.
     pub tokens: TableSource,
+    /// Set if every position has ids of its own: the number of rows of the token table that belong to each. The first two positions
+    /// share the first rows, and each later one has the next.
+    pub by_position: Option<usize>,
+    /// The row of one id more than the token table has: a learned row, to which no position is added.
+    pub summary: Option<TableSource>,
     /// How a picture becomes rows, if tokens are its patches.
     pub patches: Option<Box<PatchSpec>>,
     /// How a sound becomes rows, if the stack reads sound instead of tokens; rows of numbers are a sound without convolutions.
@@ -47,6 +52,8 @@ impl EmbedSpec {
     pub fn plain(tokens: TableSource) -> Self {
         Self {
             tokens,
+            by_position: None,
+            summary: None,
             patches: None,
             sound: None,
             scale: 1.0,
@@ -65,11 +72,12 @@ impl EmbedSpec {
     }
 }
 
-/// The first row of a table, added to the row of every token: what a model adds for an input that a text does not have, such as
-/// boxes on a page.
+/// A row of a table, added to the row of every token: what a model adds for an input that a text does not have, such as boxes on a
+/// page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConstantRow {
     pub table: TableSource,
+    pub row: usize,
     /// The columns from which it is added: once for each. Columns beyond the row make it wider.
     pub columns: Vec<usize>,
 }
@@ -92,6 +100,23 @@ pub struct MadePart {
 }
 
 impl EmbedSpec {
+    /// Number of ids that a position may have.
+    pub fn n_ids(&self) -> usize {
+        let n_summaries = usize::from(self.summary.is_some());
+        self.by_position.unwrap_or(self.tokens.n_rows) + n_summaries
+    }
+
+    /// The row of the token table for an id at a position.
+    pub fn row_of(&self, id: u32, position: usize) -> usize {
+        let part = position.saturating_sub(1);
+        id as usize + self.by_position.map_or(0, |n| n.saturating_mul(part))
+    }
+
+    /// Whether an id stands for the learned row beyond the token table.
+    pub fn is_summary(&self, id: u32) -> bool {
+        self.summary.is_some() && id as usize == self.tokens.n_rows
+    }
+
     /// Width of a token's row with its constants, before any projection.
     pub fn width(&self) -> usize {
         let ends = self.constants.iter().flat_map(|constant| {
@@ -138,6 +163,8 @@ pub enum Sines {
     Halves,
     /// All sines, then all cosines; the last frequency is exactly 1/10,000.
     HalvesToEnd,
+    /// The same with all cosines first.
+    CosinesToEnd,
     /// Each sine is followed by the cosine of the same frequency.
     Interleaved,
 }

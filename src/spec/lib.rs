@@ -61,7 +61,8 @@ pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
 pub use rows::{
-    BlockRow, KvSharing, PredictedStreams, RowSpec, Shortcut, StreamEnds, StreamMaps, StreamsSpec,
+    BlockRow, Join, KvSharing, PredictedStreams, RowSpec, Shortcut, StreamEnds, StreamMaps,
+    StreamsSpec,
 };
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use source::{

@@ -86,7 +86,10 @@ impl ModelSpec {
     /// Whether a position table is added to embeddings.
     pub fn stores_positions(&self) -> bool {
         let mut stacks = self.stacks.iter();
-        stacks.any(|stack| stack.embed.positions.is_some() || stack.reaches_to_an_end())
+        stacks.any(|stack| {
+            let embed = &stack.embed;
+            embed.positions.is_some() || embed.by_position.is_some() || stack.reaches_to_an_end()
+        })
     }
 
     /// Number of positions in the decoder's position table.
@@ -114,7 +117,7 @@ impl ModelSpec {
             d_vocab: if sound.is_some() {
                 self.d_vocab
             } else {
-                self.stacks[0].embed.tokens.n_rows
+                self.stacks[0].embed.n_ids()
             },
             d_vocab_target: self
                 .decoder_start

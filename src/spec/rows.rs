@@ -35,6 +35,30 @@ pub struct BlockRow {
     pub n_kept: usize,
     /// A branch that begins in one block and ends in a later one.
     pub shortcut: Option<Shortcut>,
+    /// Set if the block first adds the state beside its residual, which is the kept part of a row.
+    pub join: Option<Join>,
+}
+
+/// What becomes of two states of a row where the second is added to the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Join {
+    /// The second stays as it is.
+    Adds,
+    /// The second becomes what the first was.
+    AddsAndSwaps,
+}
+
+impl Join {
+    /// Adds the second state to the first. // both: [row, d_model]
+    pub fn apply(self, first: &mut [f32], second: &mut [f32]) {
+        for (first, second) in first.iter_mut().zip(second) {
+            let was = *first;
+            *first += *second;
+            if self == Self::AddsAndSwaps {
+                *second = was;
+            }
+        }
+    }
 }
 
 /// A second feed-forward layer whose output joins the residual in a later block (a shortcut). It is kept in the first columns after the

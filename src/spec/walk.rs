@@ -195,6 +195,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         if let Some(PositionTable::Stored(table)) = &embed.positions {
             self.table(format_args!("{name}embed.positions"), Some(table));
         }
+        self.table(format_args!("{name}embed.summary"), embed.summary.as_ref());
         for (nth, constant) in embed.constants.iter().enumerate() {
             let key = format_args!("{name}embed.constant.{nth}");
             self.table(key, Some(&constant.table));

@@ -84,11 +84,11 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         assert_eq!(probe.first_residual, None, "{name}");
     }
     let expected = "albert align_text_model altclip_text_model bert bert_generation_b bert_plain big_bird blip_text_model bros \
-         camembert chinese_clip_text_model clap_text_model convbert data2vec_text deberta deberta_v2 dia_encoder \
+         camembert chinese_clip_text_model clap_text_model clvp_encoder convbert data2vec_text deberta deberta_v2 dia_encoder \
          distilbert dpr electra embedding_gemma2_text ernie esm esmc eurobert flaubert flava_text_model \
-         gemma3_both_sides gte ibert jina_embeddings_v3 layoutlm layoutlmv3 longformer luke markuplm megatron_bert modernbert \
+         gemma3_both_sides gte ibert instructblip_qformer jina_embeddings_v3 layoutlm layoutlmv3 longformer luke markuplm megatron_bert modernbert \
          mpnet nomic_bert openai_privacy_filter rembert roberta_pads roberta-prelayernorm roberta_prelayernorm \
-         roc_bert roformer siglip2_text_model siglip_text_model splinter squeezebert tapas tipsv2_text_model ultrabert visual_bert xlm \
+         roc_bert roformer siglip2_text_model siglip_text_model splinter squeezebert t5gemma2_text tapas tipsv2_text_model ultrabert visual_bert xlm \
          xlm_roberta xlm_roberta_xl xlnet xmod";
     let expected: Vec<&str> = expected.split(' ').collect();
     // A case of its own where other cases of the family are decoders; otherwise a family.
@@ -255,7 +255,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
                     gemma3n_text gemma3n_text_b gemma3n_text_plain gemma4_text gemma4_text_b gemma4_text_c gemma4_text_d \
                     gemma4_unified_text gemma4_unified_text_b gpt2_unscaled gpt_neo gpt_neo_b granitemoehybrid_b longt5 \
                     longt5_b mt5 mt5_b muse_glimmer pix2struct_text_model pix2struct_text_model_b pop2piano pop2piano_b switch_transformers switch_transformers_b \
-                    t5_pads t5_v11 t5_v11_again umt5 umt5_b";
+                    t5_pads t5_v11 t5_v11_again udop udop_b umt5 umt5_b";
     let expected = unscaled
         .split(' ')
         .filter(|name| ran.iter().any(|ran| ran == name));

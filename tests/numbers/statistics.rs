@@ -50,6 +50,7 @@ impl Head {
             let is_near = match spec.mask.window {
                 Some(Window::Back(width)) => i < j + width,
                 Some(Window::Around(reach)) => i.abs_diff(j) <= reach,
+                Some(Window::Uneven { back, ahead }) => i <= j + back && j <= i + ahead,
                 Some(Window::Chunk(width)) => i / width == j / width,
                 Some(Window::Chunks { width, n_before }) => {
                     j / width <= i / width && i / width <= j / width + n_before

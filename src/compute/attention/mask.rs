@@ -449,6 +449,20 @@ mod tests {
     }
 
     #[test]
+    fn a_window_may_reach_further_on_one_side() {
+        let window = Window::Back(4).centred();
+        let mask = Mask {
+            causal: false,
+            window: Some(window),
+            streaming: None,
+        };
+        assert_eq!(visible(mask, 8, 4), [3, 4, 5, 6]);
+        let seeing = |key: &usize| window.keys(*key, 0).contains(&4);
+        let seeing: Vec<usize> = (0..8).filter(seeing).collect();
+        assert_eq!(window.queries(4).collect::<Vec<_>>(), seeing);
+    }
+
+    #[test]
     fn a_window_may_have_the_largest_possible_width() {
         for (causal, window, seen) in [
             (false, Window::Around(usize::MAX), vec![0, 1, 2, 3]),

@@ -133,6 +133,8 @@ pub struct RopeSpec {
     pub magnitude: f64,
     /// Set if positions are places of a grid: half of the pairs turn by rows, the others by columns.
     pub grid: Option<GridTurn>,
+    /// Values turn as keys do.
+    pub turns_values: bool,
 }
 
 /// Turning by the places of a picture's patches: half of the pairs turn by rows, the others by columns.
@@ -198,6 +200,7 @@ impl RopeSpec {
             scaling: RopeScaling::None,
             magnitude: 1.0,
             grid: None,
+            turns_values: false,
         }
     }
 

@@ -10,6 +10,8 @@ pub enum Window {
     Back(usize),
     /// Keys with |query − key| ≤ reach.
     Around(usize),
+    /// Keys at most `back` before the query and at most `ahead` after it.
+    Uneven { back: usize, ahead: usize },
     /// Keys of the query's own chunk; chunks of this width are counted from the first token.
     Chunk(usize),
     /// Keys of the query's own chunk and of some chunks before it.
@@ -30,7 +32,7 @@ impl Window {
     pub fn width_back(self) -> Option<usize> {
         match self {
             Self::Back(width) => Some(width),
-            Self::Around(_) | Self::Chunk(_) | Self::Chunks { .. } => None,
+            Self::Around(_) | Self::Uneven { .. } | Self::Chunk(_) | Self::Chunks { .. } => None,
         }
     }
 
@@ -45,6 +47,9 @@ impl Window {
             Self::Back(width) => (query_idx + 1).saturating_sub(width)..query_idx + 1,
             Self::Around(reach) => {
                 query_idx.saturating_sub(reach)..(query_idx + 1).saturating_add(reach)
+            }
+            Self::Uneven { back, ahead } => {
+                query_idx.saturating_sub(back)..(query_idx + 1).saturating_add(ahead)
             }
             Self::Chunk(width) => chunk(query_idx, width, first),
             Self::Chunks { width, n_before } => {
@@ -62,6 +67,9 @@ impl Window {
             Self::Around(reach) => {
                 key_idx.saturating_sub(reach)..(key_idx + 1).saturating_add(reach)
             }
+            Self::Uneven { back, ahead } => {
+                key_idx.saturating_sub(ahead)..(key_idx + 1).saturating_add(back)
+            }
             Self::Chunk(width) => chunk(key_idx, width, 0),
             Self::Chunks { width, n_before } => {
                 let own = chunk(key_idx, width, 0);
@@ -77,6 +85,10 @@ impl Window {
         match self {
             Self::Back(width) => Self::Back(width.saturating_add_signed(by).max(1)),
             Self::Around(reach) => Self::Around(reach.saturating_add_signed(by)),
+            Self::Uneven { back, ahead } => Self::Uneven {
+                back: back.saturating_add_signed(by),
+                ahead: ahead.saturating_add_signed(by),
+            },
             Self::Chunk(width) => Self::Chunk(width.saturating_add_signed(by).max(1)),
             Self::Chunks { width, n_before } => Self::Chunks {
                 width: width.saturating_add_signed(by).max(1),
@@ -94,12 +106,34 @@ impl Window {
         }
     }
 
+    /// The window with as many keys in place of a width back, half of them to each side; an odd one, beside the query, is ahead.
+    #[must_use]
+    pub fn centred(self) -> Self {
+        match self {
+            Self::Back(width) => Self::Uneven {
+                back: width.saturating_sub(1) / 2,
+                ahead: width / 2,
+            },
+            other => other,
+        }
+    }
+
+    /// The number that states its size.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Back(size) | Self::Around(size) | Self::Chunk(size) => size,
+            Self::Chunks { width, .. } => width,
+            Self::Uneven { back, ahead } => back.max(ahead),
+        }
+    }
+
     /// The window for the other direction: chunks are the same in both.
     #[must_use]
     pub fn turned(self, is_causal: bool) -> Self {
         match self {
-            Self::Back(width) | Self::Around(width) => Self::of_width(width, is_causal),
             Self::Chunk(_) | Self::Chunks { .. } => self,
+            Self::Uneven { .. } if !is_causal => self,
+            other => Self::of_width(other.size(), is_causal),
         }
     }
 }
@@ -161,6 +195,7 @@ impl fmt::Display for Window {
         match self {
             Self::Back(width) => write!(f, "window {width} back"),
             Self::Around(reach) => write!(f, "window {reach} either side"),
+            Self::Uneven { back, ahead } => write!(f, "window {back} back and {ahead} ahead"),
             Self::Chunk(width) => write!(f, "chunks of {width}"),
             Self::Chunks { width, n_before } => {
                 write!(f, "chunks of {width}, {n_before} before")

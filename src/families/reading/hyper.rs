@@ -100,6 +100,7 @@ pub fn connect(
             streams: Some(StreamsSpec::Connected(Box::new(hyper))),
             n_kept,
             shortcut: None,
+            join: None,
         }));
     }
     stack.rows = Some(Box::new(RowSpec {

@@ -446,6 +446,7 @@ pub fn read(
                     streams: None,
                     n_kept,
                     shortcut,
+                    join: None,
                 })
             }),
             ..BlockSpec::plain(attention(layer_idx), projections, feed_forward)

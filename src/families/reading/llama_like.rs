@@ -4,7 +4,7 @@ pub use super::bias_rule::BiasRule;
 pub use super::experts::{ExpertStore, ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
 pub use super::recipe::{
     BlockNames, FactorRule, LocalRope, MlpStore, NormPlaces, NormStyle, QkNorm, QkvStore, RMS,
-    Recipe, RopeLayers, ScorePower,
+    Recipe, RopeLayers, ScorePower, TwoSided,
 };
 pub use super::sizes::Sizes;
 
@@ -89,6 +89,27 @@ fn learned_activation(
     }
     let problem = format!("expected {default:?}, found {name:?}");
     Err(Error::config(reader.path(), key, problem))
+}
+
+/// Reads the plain feed-forward blocks of a recipe, whose maps have biases if the key is true.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn dense_layers(
+    reader: &mut Reader<'_>,
+    recipe: &Recipe,
+    d_model: usize,
+    bias_key: &'static str,
+) -> Result<impl Fn(usize, &str) -> FeedForward + use<>> {
+    let d_mlp = reader.size("d_mlp", "intermediate_size")?;
+    let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
+    let has_bias = BiasRule::Key(bias_key, false).read(reader, "mlp_bias")?;
+    let (store, name) = (recipe.mlp.clone(), recipe.names.mlp);
+    Ok(move |_: usize, at: &str| {
+        let at = format!("{at}.{name}");
+        let mlp = dense(&at, &store, d_model, d_mlp, activation, has_bias);
+        FeedForward::Dense(Box::new(mlp))
+    })
 }
 
 fn dense(
@@ -201,13 +222,7 @@ pub fn read_with(
     };
     if sees_both {
         for window in windows.iter_mut().flatten() {
-            *window = window.to_both_sides(|width| {
-                if recipe.reaches_whole_width {
-                    width
-                } else {
-                    width / 2
-                }
-            });
+            *window = recipe.two_sided.of(*window);
         }
     }
     let ropes = Ropes::read(reader, recipe, &sizes)?;

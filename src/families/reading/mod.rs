@@ -117,6 +117,22 @@ pub(super) fn prefix<'a>(tensors: &Tensors, candidates: &[&'a str], probe: &str)
     found.or(candidates.first()).copied().unwrap_or_default()
 }
 
+/// As [`prefix`], also where the model is the encoder of another.
+pub(super) fn prefix_of_encoder<'a>(
+    tensors: &Tensors,
+    candidates: &[&'a str],
+    probe: &str,
+) -> &'a str {
+    const INSIDE: &str = "encoder.";
+    let found = prefix(tensors, candidates, probe);
+    let is_there = |at: &str| tensors.contains(&format!("{at}{probe}"));
+    if !is_there(found) && is_there(INSIDE) {
+        INSIDE
+    } else {
+        found
+    }
+}
+
 /// The second name if only that one exists, otherwise the first.
 pub(super) fn either(tensors: &Tensors, names: [String; 2]) -> String {
     let [first, second] = names;

@@ -1,6 +1,7 @@
 //! The recipe of a Llama-like family: its differences from Llama as data, one field each.
 
 use attnscope_checkpoint::{Origin, Reader};
+use attnscope_compute::attention::Window;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::NormSource;
@@ -234,6 +235,25 @@ pub struct LocalRope {
     pub theta: f64,
 }
 
+/// How far a window of some width reaches where it has two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TwoSided {
+    HalfEitherWay,
+    WholeEitherWay,
+    /// As many keys as a window that reaches back: of an even number, one more ahead.
+    SameNumber,
+}
+
+impl TwoSided {
+    pub(super) fn of(self, window: Window) -> Window {
+        match self {
+            Self::HalfEitherWay => window.to_both_sides(|width| width / 2),
+            Self::WholeEitherWay => window.to_both_sides(|width| width),
+            Self::SameNumber => window.centred(),
+        }
+    }
+}
+
 /// How a family differs from Llama.
 #[derive(Debug, Clone)]
 pub struct Recipe {
@@ -272,10 +292,10 @@ pub struct Recipe {
     /// Name of the map whose sigmoid multiplies the outputs of the heads.
     pub head_gate: Option<&'static str>,
     pub is_causal: bool,
-    /// The key that makes attention bidirectional; a window then reaches half as far either way.
+    /// The key that makes attention bidirectional.
     pub both_sides: Option<&'static str>,
-    /// A two-sided window reaches its whole width either way.
-    pub reaches_whole_width: bool,
+    /// What a window becomes where attention is bidirectional.
+    pub two_sided: TwoSided,
     /// The head width if `head_dim` is absent; d_model / n_heads if `None`.
     pub d_head: Option<usize>,
     /// Experts, in all or some layers.
@@ -341,7 +361,7 @@ impl Recipe {
             head_gate: None,
             is_causal: true,
             both_sides: None,
-            reaches_whole_width: false,
+            two_sided: TwoSided::HalfEitherWay,
             d_head: None,
             experts: None,
             scales_with_position: false,

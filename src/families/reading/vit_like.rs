@@ -332,7 +332,7 @@ pub fn read(
         Reads::Pictures(pictures) => pictures.kernel,
         Reads::Text(_) => WORDS,
     };
-    let base = super::prefix(tensors, like.bases, probe);
+    let base = super::prefix_of_encoder(tensors, like.bases, probe);
     let (embed, n_ctx) = match like.reads {
         Reads::Pictures(pictures) => {
             let place = Place {

@@ -16,7 +16,7 @@ use super::tasks::refuse_classes;
 use super::wave_positions::positions;
 use super::{
     activation, activation_named, even_heads, layer_norm, linear, must_be_off,
-    norm_before_or_after, note_attention, note_bias, prefix,
+    norm_before_or_after, note_attention, note_bias, prefix_of_encoder,
 };
 
 /// How a family of this kind differs from wav2vec 2.0.
@@ -137,7 +137,7 @@ pub fn read(
         WaveShape::Plain | WaveShape::Conformer => true,
     };
     let probe = format!("{}.weight", like.names.feature_norm);
-    let base = prefix(tensors, like.bases, &probe);
+    let base = prefix_of_encoder(tensors, like.bases, &probe);
     let mut stem = stem(checkpoint, reader, (base, like), (d_model, eps), activation)?;
     let encoder = like.names.encoder;
     let conformer = if like.shape == WaveShape::Conformer {

@@ -302,10 +302,7 @@ fn by_layer(known: &Known<'_>) -> Option<Reading> {
 
 /// A window with its width changed, never below one key.
 fn resized(window: Window, by: fn(usize) -> usize) -> Window {
-    let (Window::Back(width)
-    | Window::Around(width)
-    | Window::Chunk(width)
-    | Window::Chunks { width, .. }) = window;
+    let width = window.size();
     window.wider(by(width) as isize - width as isize)
 }
 

@@ -93,7 +93,11 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
             RotationOverride::ByHead,
         ),
         (
-            "rotary positions applied to values too",
+            if first.turns_values {
+                "rotary positions not applied to values"
+            } else {
+                "rotary positions applied to values too"
+            },
             RotationOverride::WithValues,
         ),
         (

@@ -330,6 +330,7 @@ mod tests {
             resize: None,
             crop: Some([24, 32]),
             cuts_evenly: false,
+            fill: None,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],

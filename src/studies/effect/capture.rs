@@ -154,6 +154,14 @@ pub fn of_one_stream(model: &Model) -> Result<()> {
         .stacks
         .iter()
         .filter_map(|stack| stack.rows.as_ref());
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    if blocks.any(|block| block.row.as_ref().is_some_and(|row| row.join.is_some())) {
+        let problem = format!(
+            "{}: the residual has two states, and blocks begin with their sum, so that what a block adds is read on two ways; ablation, patching and lens work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
     let mut streams = rows.filter_map(|rows| rows.streams.as_ref());
     if let Some(streams) = streams.next() {
         let problem = format!(

@@ -65,6 +65,14 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
         );
         return Err(Error::Setting(problem));
     }
+    let rope = attention.rope.as_ref();
+    if rope.is_some_and(|rope| rope.turns_values) {
+        let problem = format!(
+            "{}: values turn with their position, so that what a head writes is no product of matrices",
+            spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
     if projections.z_norm.is_some() {
         let problem = format!(
             "{}: a norm of all heads stands between their outputs and the output map, so that what a head writes is no product of matrices",

@@ -70,6 +70,7 @@ pub const PICTURES: Target = Target {
             resize: Some((Size::Shortest(20), Filter::Bicubic)),
             crop: Some([24, 16]),
             cuts_evenly: false,
+            fill: None,
             rescale: 1.0 / 255.0,
             mean: [0.5; 3],
             std: [0.5; 3],

@@ -403,6 +403,9 @@ impl Described {
             Positions::Sines(Sines::HalvesToEnd) => {
                 all.push(("positions", text("sines_halves_to_end")));
             }
+            Positions::Sines(Sines::CosinesToEnd) => {
+                all.push(("positions", text("cosines_to_end")));
+            }
             Positions::Alibi => all.push(("positions", text("alibi"))),
             Positions::Rotary {
                 theta,
