@@ -7,8 +7,8 @@ use attnscope_compute::attention::{AttentionSpec, Growth, NoVisible, OfKeys, Sca
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
-    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Shortcut, Stack,
-    StackSpec, TransformSpec,
+    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Stack, StackSpec,
+    TransformSpec,
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};

@@ -195,7 +195,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             by_token: Some(Box::new(of_token)),
             row: Some(Box::new(BlockRow {
                 d_model,
-                streams: Some(StreamsSpec::Predicted(PredictedStreams {
+                streams: Some(StreamsSpec::Predicted(Box::new(PredictedStreams {
                     n,
                     active,
                     router_norm: norm("altup.router_norm", d_model),
@@ -203,7 +203,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     predict: map("altup.prediction_coefs", n, n * n),
                     correct: map("altup.correction_coefs", n, n),
                     scale: is_scaled.then(|| format!("{at}.altup.correct_output_scale")),
-                })),
+                }))),
                 n_kept: sharing.n_kept,
                 shortcut: None,
                 join: None,

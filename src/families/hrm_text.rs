@@ -157,8 +157,11 @@ fn part_of(fused: &str, map: &LinearSource, (idx, n_parts): (usize, usize)) -> L
     }
 }
 
-/// The number of blocks of a stack, and the turns of both: whether it is the upper stack's, and how it begins.
-fn turns(reader: &mut Reader<'_>) -> Result<(usize, Vec<(bool, Option<Join>)>)> {
+/// A turn of a stack: whether it is the upper one's, and how it begins.
+type Turn = (bool, Option<Join>);
+
+/// The number of blocks of a stack, and the turns of both.
+fn turns(reader: &mut Reader<'_>) -> Result<(usize, Vec<Turn>)> {
     const ALL: &str = "num_hidden_layers";
     const EACH: &str = "num_layers_per_stack";
     let default = |key: &str| Origin::Default(key.to_owned());

@@ -34,9 +34,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let base = prefix(tensors, &["model.", ""], "encoder.conv1.weight");
     let mut side = |stack: Stack| {
         let is_decoder = stack == Stack::Decoder;
-        let (name, knobs, usual) = match is_decoder {
-            true => ("decoder", ["decoder n_heads", "decoder n_kv_heads"], "silu"),
-            false => ("encoder", ["encoder n_heads", "encoder n_kv_heads"], "gelu"),
+        let (name, knobs, usual) = if is_decoder {
+            ("decoder", ["decoder n_heads", "decoder n_kv_heads"], "silu")
+        } else {
+            ("encoder", ["encoder n_heads", "encoder n_kv_heads"], "gelu")
         };
         let heads = format!("{name}_num_attention_heads");
         let n_layers = reader.layers(&format!("{name}_num_hidden_layers"))?;

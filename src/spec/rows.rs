@@ -143,7 +143,7 @@ pub enum KvSharing {
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamsSpec {
     /// It works on one, from which it predicts and corrects all (AltUp).
-    Predicted(PredictedStreams),
+    Predicted(Box<PredictedStreams>),
     /// Its branches read and write all (hyper-connections).
     Connected(Box<HyperSpec>),
 }

@@ -140,9 +140,10 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         }
         value
     };
-    let final_norm = match facts.has("transformer.ln_f.weight") {
-        true => around(facts, "transformer.ln_f"),
-        false => json!({}),
+    let final_norm = if facts.has("transformer.ln_f.weight") {
+        around(facts, "transformer.ln_f")
+    } else {
+        json!({})
     };
     put("final_norm", final_norm);
     if facts.has("lm_head.weight") {

@@ -156,9 +156,12 @@ fn stack(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: Like) -> Result
         "layers.0.norm_out.weight",
     );
     let stem = stem(checkpoint, reader, (base, like), [d_model, n_positions])?;
-    let mut factors = |key: &str, usual: [f32; 2]| match is_lasr {
-        true => pair(reader, key, usual),
-        false => Ok([1.0; 2]),
+    let mut factors = |key: &str, usual: [f32; 2]| {
+        if is_lasr {
+            pair(reader, key, usual)
+        } else {
+            Ok([1.0; 2])
+        }
     };
     let layer_factors = factors("feed_forward_residual_weights", [1.5, HALF])?;
     let convolution_factors = factors("conv_residual_weights", [2.0, 1.0])?;
@@ -184,9 +187,10 @@ fn stack(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: Like) -> Result
         layer_factors: if is_lasr { layer_factors } else { [1.0, HALF] },
         convolution_factors,
         span: (!is_lasr).then(|| stem.rule.n_positions()),
-        rope: match is_lasr {
-            true => Some(rope(reader, RopeRule::plain(d_head, n_positions))?),
-            false => None,
+        rope: if is_lasr {
+            Some(rope(reader, RopeRule::plain(d_head, n_positions))?)
+        } else {
+            None
         },
         window: match like {
             Like::Streaming => Some(chunks(reader)?),
@@ -324,7 +328,7 @@ fn stem(
         });
     }
     let factor = reader.size_or("frames_per_position", FACTOR, 8, default(FACTOR))?;
-    if factor < 2 || factor >= 1 << MOST_HALVINGS {
+    if !(2..1 << MOST_HALVINGS).contains(&factor) {
         let problem = format!(
             "expected a number from 2 to {}, found {factor}",
             (1 << MOST_HALVINGS) - 1

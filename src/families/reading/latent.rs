@@ -137,9 +137,10 @@ pub fn read(
         (d_shared, "as qk_rope_head_dim has it")
     };
     let is_listed = like.indexer.is_some_and(|keys| keys.is_listed);
-    let d_stated = match is_listed {
-        true => reader.size("d_head_stated", "head_dim")?,
-        false => d_stated,
+    let d_stated = if is_listed {
+        reader.size("d_head_stated", "head_dim")?
+    } else {
+        d_stated
     };
     if let Some(other) = reader
         .value("head_dim")
@@ -175,18 +176,18 @@ pub fn read(
         (false, Some(_)) => vec![Sees::Picked; n_layers],
         (false, None) => vec![Sees::All; n_layers],
     };
-    let widths = match is_listed {
-        true => widths_by_layer(reader, (of_model, &seen))?,
-        false => vec![of_model; n_layers],
+    let widths = if is_listed {
+        widths_by_layer(reader, (of_model, &seen))?
+    } else {
+        vec![of_model; n_layers]
     };
-    let window = match seen.contains(&Sees::Window) {
-        true => {
-            const KEYS: [&str; 2] = ["sliding_window", "sliding_window_size"];
-            let key = KEYS[usize::from(!reader.is_stated(KEYS[0]))];
-            let default = Origin::Default(key.to_owned());
-            Some(Window::Back(reader.size_or("window", key, 512, default)?))
-        }
-        false => None,
+    let window = if seen.contains(&Sees::Window) {
+        const KEYS: [&str; 2] = ["sliding_window", "sliding_window_size"];
+        let key = KEYS[usize::from(!reader.is_stated(KEYS[0]))];
+        let default = Origin::Default(key.to_owned());
+        Some(Window::Back(reader.size_or("window", key, 512, default)?))
+    } else {
+        None
     };
     let interleaved = match like.interleaves {
         Some(key) => reader.flag_or("rope_interleaved", key, true)?,
@@ -256,9 +257,12 @@ pub fn read(
         None => indexers.as_ref().map_or(0, |indexers| indexers.n_kept),
     };
     // The factor of a latent vector.
-    let factor = |width: usize| match like.scales_latents || like.paired.is_some() {
-        true => (d_model as f64 / width as f64).sqrt() as f32,
-        false => 1.0,
+    let factor = |width: usize| {
+        if like.scales_latents || like.paired.is_some() {
+            (d_model as f64 / width as f64).sqrt() as f32
+        } else {
+            1.0
+        }
     };
     let growth = growth(reader, like.grows)?;
     let attention = |layer_idx: usize| {

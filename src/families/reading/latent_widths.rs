@@ -59,9 +59,10 @@ impl Sees {
 /// When a layer has another type.
 pub fn seen_by_layer(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<Sees>> {
     let is_told = reader.is_stated("use_dsa") || !reader.is_stated(BY_LAYER);
-    let picks = match is_told {
-        true => Some(reader.flag_or("picks_keys", "use_dsa", true)?),
-        false => None,
+    let picks = if is_told {
+        Some(reader.flag_or("picks_keys", "use_dsa", true)?)
+    } else {
+        None
     };
     let mut all = match reader.words_by_layer(TYPES, n_layers)? {
         Some(words) => {
@@ -77,9 +78,12 @@ pub fn seen_by_layer(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<See
         }
         None => {
             let slides = reader.flag_or("uses_window", "use_sliding_window", true)?;
-            let of_layer = |idx: usize| match slides && idx >= 2 && idx % 4 != 1 {
-                true => Sees::Window,
-                false => Sees::Picked,
+            let of_layer = |idx: usize| {
+                if slides && idx >= 2 && idx % 4 != 1 {
+                    Sees::Window
+                } else {
+                    Sees::Picked
+                }
             };
             (0..n_layers).map(of_layer).collect()
         }
@@ -121,9 +125,10 @@ pub fn widths_by_layer(
             d_stated: 256,
         };
         let has_window = seen.contains(&Sees::Window);
-        let of_window = match has_window {
-            true => changed(reader, "swa_", usual)?,
-            false => of_model,
+        let of_window = if has_window {
+            changed(reader, "swa_", usual)?
+        } else {
+            of_model
         };
         let of_layer = |kind: &Sees| match kind {
             Sees::Window => of_window,

@@ -429,13 +429,16 @@ mod tests {
             old.resize,
             Some((Size::Exactly([384; 2]), Filter::Bilinear))
         );
-        assert_eq!((old.crop, old.mean), (None, HALF));
+        assert_eq!((old.crop, old.mean), (None, Processor::VIT.mean));
         let clip = preprocessing(
             r#"{"feature_extractor_type": "CLIPFeatureExtractor", "size": 336, "crop_size": 336}"#,
         );
         let clip = clip.expect("is read");
         assert_eq!(clip.resize, Some((Size::Shortest(336), Filter::Bicubic)));
-        assert_eq!((clip.crop, clip.mean), (Some([336; 2]), CLIP_MEAN));
+        assert_eq!(
+            (clip.crop, clip.mean),
+            (Some([336; 2]), Processor::CLIP.mean)
+        );
         let off =
             preprocessing(r#"{"do_resize": false, "do_rescale": false, "do_normalize": false}"#);
         let off = off.expect("is read");

@@ -93,8 +93,9 @@ impl Experts {
 
     /// Whether a layer has experts.
     pub(super) fn are_in(&self, layer_idx: usize) -> bool {
-        self.layers
-            .is_none_or(|(step, first)| layer_idx >= first && (layer_idx - first) % step == 0)
+        self.layers.is_none_or(|(step, first)| {
+            layer_idx >= first && (layer_idx - first).is_multiple_of(step)
+        })
     }
 
     /// Every part that the layers have once, with its key; the maps of single experts are used as they are stored.
