@@ -192,12 +192,11 @@ const ALIASES: &[Alias] = &[
         absent: &[("layer_norm_eps", Held::Number(1e-6))],
         ..Alias::plain("instructblip_vision_model", "blip_vision_model")
     },
+    Alias::plain("instructblipvideo_qformer", "instructblip_qformer"),
     Alias {
         absent: &[("layer_norm_eps", Held::Number(1e-6))],
         ..Alias::plain("instructblipvideo_vision_model", "blip_vision_model")
     },
-    Alias::plain("instructblipvideo_qformer", "instructblip_qformer"),
-    Alias::plain("musicgen_melody_decoder", "musicgen_decoder"),
     Alias {
         off: &["qkv_bias", "bias"],
         absent: &[
@@ -220,6 +219,7 @@ const ALIASES: &[Alias] = &[
     Alias::plain("metaclip_2_text_model", "clip_text_model"),
     Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
     Alias::plain("moss_transcribe_diarize_audio", "whisper"),
+    Alias::plain("musicgen_melody_decoder", "musicgen_decoder"),
     Alias {
         off: &["use_prompt"],
         ..Alias::plain("mvp", "bart")

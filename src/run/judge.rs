@@ -374,7 +374,7 @@ fn judge_run(
         first_nonfinite,
         is_in_weights: nonfinite.is_some_and(|found| found.tensor.is_some()),
         narrow_dtype,
-        n_ctx: model.spec.n_ctx,
+        n_ctx: model.spec.longest(),
         boundaries: boundaries(&model.spec),
         noise: Noise::of(&outcome.tokens, model.spec.d_vocab),
         next_losses: outcome

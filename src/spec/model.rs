@@ -92,6 +92,12 @@ impl ModelSpec {
         })
     }
 
+    /// The largest number of tokens that a stack was made for.
+    pub fn longest(&self) -> Option<usize> {
+        let of_decoder = self.n_ctx_of_decoder().unwrap_or(0);
+        self.n_ctx.map(|n_ctx| n_ctx.max(of_decoder))
+    }
+
     /// Number of positions in the decoder's position table.
     fn n_ctx_of_decoder(&self) -> Option<usize> {
         let decoder = self.main_stack().embed.positions.as_ref();

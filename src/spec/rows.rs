@@ -114,7 +114,7 @@ impl BlockRow {
     pub fn stream_rule(&self) -> String {
         match &self.streams {
             None => "none".to_owned(),
-            Some(StreamsSpec::Predicted(_)) => "AltUp".to_owned(),
+            Some(StreamsSpec::Predicted(_)) => "alternating updates".to_owned(),
             Some(StreamsSpec::Connected(hyper)) => hyper.words(),
         }
     }

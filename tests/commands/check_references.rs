@@ -88,7 +88,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
          distilbert dpr electra embedding_gemma2_text ernie esm esmc eurobert flaubert flava_text_model \
          gemma3_both_sides gte ibert instructblip_qformer jina_embeddings_v3 layoutlm layoutlmv3 longformer luke markuplm megatron_bert modernbert \
          mpnet nomic_bert openai_privacy_filter rembert roberta_pads roberta-prelayernorm roberta_prelayernorm \
-         roc_bert roformer siglip2_text_model siglip_text_model splinter squeezebert t5gemma2_text tapas tipsv2_text_model ultrabert visual_bert xlm \
+         roc_bert roformer roformer_values siglip2_text_model siglip_text_model splinter squeezebert t5gemma2_text tapas tipsv2_text_model ultrabert visual_bert xlm \
          xlm_roberta xlm_roberta_xl xlnet xmod";
     let expected: Vec<&str> = expected.split(' ').collect();
     // A case of its own where other cases of the family are decoders; otherwise a family.
@@ -123,6 +123,8 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             Probed::Not(_) if case.join("sound.wav").exists() => continue,
             // So does its code: a sentence gives other values beside padding.
             Probed::Not(_) if name.starts_with("convbert") => continue,
+            // Its positions are those of the books of one moment, which the text fills.
+            Probed::Not(_) if name.starts_with("csm_depth_decoder") => continue,
             other => panic!("{name}: {other:?}"),
         };
         for (case, moved) in &probe.cases {

@@ -339,6 +339,18 @@ fn families_page() -> String {
         let how = "all compared with fairseq: `cargo test --test commands library_layouts`";
         proof.cases.push(how.to_owned());
     }
+    for name in ["class_token", "clip", "distilled", "registers"] {
+        let checkpoint = Checkpoint::open(&root.join("fixtures/formats/timm").join(name));
+        let spec = attnscope_families::read(checkpoint.expect("opens"));
+        let spec = spec.expect("is understood").spec;
+        let proof = proofs.entry(spec.family).or_default();
+        proof.cases.push(format!("`{name}`"));
+        proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+    }
+    if let Some(proof) = proofs.get_mut("timm_vit") {
+        let how = "all compared with timm: `cargo test --test formats timm_files`";
+        proof.cases.push(how.to_owned());
+    }
     let proof = proofs.entry("described").or_default();
     proof.cases.push(
         "home-grown models (guessed to their trained losses: `cargo test --test commands guesses`)"

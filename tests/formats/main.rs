@@ -41,6 +41,7 @@ mod quantised_refused;
 mod reading_settings;
 mod reading_wholly;
 mod spellings;
+mod timm_files;
 mod tokenizer_files;
 mod told_apart;
 mod wrapped;

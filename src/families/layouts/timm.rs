@@ -221,6 +221,9 @@ fn preprocessor(facts: &Facts<'_>) -> Option<Value> {
     let share = share.filter(|share| *share > 0.0).unwrap_or(0.875);
     let resized = |side: u64| (side as f64 / share).floor() as u64;
     let squashes = of("crop_mode").is_some_and(|mode| mode == "squash");
+    if height != width && !squashes {
+        return None; // timm keeps the proportions of such pictures by a rule of its own
+    }
     let filter = match of("interpolation").as_ref().and_then(Value::as_str) {
         Some("bilinear") => 2,
         _ => 3,
@@ -231,7 +234,7 @@ fn preprocessor(facts: &Facts<'_>) -> Option<Value> {
     };
     put(
         "size",
-        if squashes || height != width {
+        if squashes {
             json!({ "height": resized(height), "width": resized(width) })
         } else {
             json!({ "shortest_edge": resized(height) })
