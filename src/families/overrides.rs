@@ -14,6 +14,7 @@ use serde_json::Value;
 use self::changes::change;
 use self::given::{Given, POOLED, pooled};
 pub use self::of_stack::value_of_stack;
+use super::reading::described::every_nth;
 use super::reading::{global_tokens, is_activation};
 
 /// Larger sizes are slips, not models.
@@ -67,8 +68,7 @@ static FIELDS: &[Field] = &[
         "window_layers",
         "STEP*i+FIRST: which layers have the window, as in 2*i+0",
         |text| {
-            let (step, first) = text.split_once("*i+")?;
-            let (step, first) = (whole(step)?, first.parse().ok()?);
+            let (step, first) = every_nth(text)?;
             (first < step).then_some(Given::WindowLayers(step, first))
         },
     ),

@@ -15,6 +15,19 @@ fn fixtures() -> PathBuf {
     testing::root().join("fixtures/formats/described")
 }
 
+/// Checks what is said of a description in which one text stands in place of another.
+fn refuses_changed(name: &str, (from, to): (&str, &str), parts: &[&str]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let copied = |file: &str| fixtures().join(name).join(file);
+    let weights = directory.path().join("model.safetensors");
+    std::fs::copy(copied("model.safetensors"), weights).expect("a copy");
+    let text = std::fs::read_to_string(copied("attnscope.toml")).expect("a text");
+    assert!(text.contains(from), "{from}");
+    let changed = text.replacen(from, to, 1);
+    std::fs::write(directory.path().join("attnscope.toml"), changed).expect("is written");
+    assert_says(&fails(directory.path(), &[]), parts);
+}
+
 #[test]
 fn what_a_description_leaves_out_is_left_out_of_the_run() {
     for name in [
@@ -91,15 +104,7 @@ fn a_description_of_two_stacks_that_do_not_fit_is_refused() {
         ),
         ("start_token = 10", "", &["start_token", "--set"]),
     ] {
-        let directory = tempfile::tempdir().expect("a directory");
-        let copied = |name: &str| fixtures().join("encoder_decoder").join(name);
-        let weights = directory.path().join("model.safetensors");
-        std::fs::copy(copied("model.safetensors"), weights).expect("a copy");
-        let text = std::fs::read_to_string(copied("attnscope.toml")).expect("a text");
-        assert!(text.contains(from), "{from}");
-        let changed = text.replacen(from, to, 1);
-        std::fs::write(directory.path().join("attnscope.toml"), changed).expect("is written");
-        assert_says(&fails(directory.path(), &[]), parts);
+        refuses_changed("encoder_decoder", (from, to), parts);
     }
 }
 
@@ -139,15 +144,7 @@ fn a_description_of_experts_that_do_not_fit_is_refused() {
             &["expert.0.down"],
         ),
     ] {
-        let directory = tempfile::tempdir().expect("a directory");
-        let copied = |name: &str| fixtures().join("experts").join(name);
-        let weights = directory.path().join("model.safetensors");
-        std::fs::copy(copied("model.safetensors"), weights).expect("a copy");
-        let text = std::fs::read_to_string(copied("attnscope.toml")).expect("a text");
-        assert!(text.contains(from), "{from}");
-        let changed = text.replacen(from, to, 1);
-        std::fs::write(directory.path().join("attnscope.toml"), changed).expect("is written");
-        assert_says(&fails(directory.path(), &[]), parts);
+        refuses_changed("experts", (from, to), parts);
     }
 }
 

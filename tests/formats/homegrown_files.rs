@@ -22,7 +22,7 @@ fn fixtures() -> PathBuf {
     testing::root().join("fixtures/formats/homegrown")
 }
 
-fn f32s(bytes: &[u8]) -> Vec<f32> {
+pub(crate) fn f32s(bytes: &[u8]) -> Vec<f32> {
     let values = bytes.chunks(4);
     values
         .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))

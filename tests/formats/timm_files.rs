@@ -10,15 +10,10 @@ use testing::hooks::hooks_of;
 use testing::opening::{fails, opened};
 use testing::refusal::assert_says;
 
+use super::homegrown_files::f32s;
+
 fn fixtures() -> PathBuf {
     testing::root().join("fixtures/formats/timm")
-}
-
-fn f32s(bytes: &[u8]) -> Vec<f32> {
-    let values = bytes.chunks(4);
-    values
-        .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
-        .collect()
 }
 
 /// The relative distance of one hook, over as many values as the reference has.

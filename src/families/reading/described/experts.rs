@@ -5,8 +5,8 @@ use attnscope_spec::{
 };
 use serde_json::{Map, Value};
 
-use super::parts::{FusedPart, MapPart, Part, name_in_layer};
-use super::spec::{Reads, part_of};
+use super::parts::{MapPart, Part, every_nth, name_in_layer};
+use super::spec::Reads;
 use super::tables::Tables;
 use super::{Axis, EXPERTS, Mlp};
 
@@ -26,6 +26,7 @@ const TENSORS: [&str; 11] = [
     "shared_down",
     "shared_weight",
 ];
+const SHARED: [&str; 3] = ["shared_up", "shared_gate", "shared_gate_up"];
 const RULE: [&str; 5] = ["n_used", "scores", "normalises", "scale", "layers"];
 
 const SCORES: [(&str, RouterScores); 4] = [
@@ -72,11 +73,8 @@ impl Experts {
             within: "experts.",
         };
         let missing = |what: &str| format!("{EXPERTS}: expected {what}");
-        let each = maps(&tables, ["up", "gate", "gate_up", "down"])?;
-        let shared = maps(
-            &tables,
-            ["shared_up", "shared_gate", "shared_gate_up", "shared_down"],
-        )?;
+        let each = maps(&tables, ["up", "gate", "gate_up"], "down")?;
+        let shared = maps(&tables, SHARED, "shared_down")?;
         let shared_weight = tables.map("shared_weight")?;
         if shared.is_none() && shared_weight.is_some() {
             return Err(missing("shared_up and shared_down beside shared_weight"));
@@ -107,14 +105,7 @@ impl Experts {
                 .map(|name| ("choice_bias", Part::Table(name.clone()))),
         );
         if let Some((maps, weight)) = &self.shared {
-            parts.extend(match &maps.mlp {
-                Mlp::Plain(up) => vec![("shared_up", Part::Map(up.clone()))],
-                Mlp::Gated(gate, up) => vec![
-                    ("shared_gate", Part::Map(gate.clone())),
-                    ("shared_up", Part::Map(up.clone())),
-                ],
-                Mlp::Fused(fused) => vec![("shared_gate_up", Part::Fused(fused.clone()))],
-            });
+            parts.extend(maps.mlp.parts(SHARED));
             parts.push(("shared_down", Part::Map(maps.down.clone())));
             parts.extend(
                 weight
@@ -128,24 +119,16 @@ impl Experts {
 
 fn maps(
     tables: &Tables<'_>,
-    [up, gate, gate_up, down]: [&'static str; 4],
+    keys: [&'static str; 3],
+    down: &'static str,
 ) -> Result<Option<Maps>, String> {
-    let fused = tables.fused(gate_up, &["gate", "up"])?;
-    let mlp = match (fused, tables.map(gate)?, tables.map(up)?) {
-        (Some(fused), None, None) => Some(Mlp::Fused(fused)),
-        (None, Some(gate), Some(up)) => Some(Mlp::Gated(gate, up)),
-        (None, None, Some(up)) => Some(Mlp::Plain(up)),
-        (None, None, None) => None,
-        _ => {
-            return Err(format!(
-                "{EXPERTS}: expected {up}, or {gate} and {up}, or {gate_up}"
-            ));
-        }
-    };
-    match (mlp, tables.map(down)?) {
+    match (tables.mlp(keys)?, tables.map(down)?) {
         (Some(mlp), Some(down)) => Ok(Some(Maps { mlp, down })),
         (None, None) => Ok(None),
-        _ => Err(format!("{EXPERTS}: expected {up} and {down} together")),
+        _ => Err(format!(
+            "{EXPERTS}: expected {} and {down} together",
+            keys[0]
+        )),
     }
 }
 
@@ -191,10 +174,8 @@ fn layers(values: &Map<String, Value>) -> Result<Option<(usize, usize)>, String>
     let Some(given) = values.get("layers") else {
         return Ok(None);
     };
-    let rule = given.as_str().and_then(|text| text.split_once("*i+"));
-    let rule = rule.and_then(|(step, first)| Some((step.parse().ok()?, first.parse().ok()?)));
-    match rule {
-        Some((step, first)) if step > 0 => Ok(Some((step, first))),
+    match given.as_str().and_then(every_nth) {
+        Some(rule) => Ok(Some(rule)),
         _ => Err(format!(
             "{EXPERTS}.layers: expected STEP*i+FIRST, as in 1*i+3, found {given}"
         )),
@@ -272,18 +253,7 @@ impl Reads<'_> {
             None => self.map(part, layer_idx, (n_in, n_out), false),
             Some(expert) => of_expert(part, layer_idx, expert, (n_in, n_out)),
         };
-        let fused = |fused: &FusedPart| {
-            let whole = map(&fused.map, d_model, 2 * width);
-            ["gate", "up"].map(|name| part_of(fused, &whole, name, self.of, |_| width))
-        };
-        let (gate, up) = match &maps.mlp {
-            Mlp::Plain(up) => (None, map(up, d_model, width)),
-            Mlp::Gated(gate, up) => (Some(map(gate, d_model, width)), map(up, d_model, width)),
-            Mlp::Fused(both) => {
-                let [gate, up] = fused(both);
-                (Some(gate), up)
-            }
-        };
+        let (gate, up) = self.first_maps(&maps.mlp, width, map);
         Ok(MlpSpec {
             gate,
             gate_rule: GateRule::Product,

@@ -13,7 +13,7 @@ mod tensors;
 pub use self::cross::Cross;
 pub use self::experts::Experts;
 pub use self::parts::{
-    Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, name_in_layer,
+    Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, every_nth, name_in_layer,
     name_of_all_heads, quoted, written_hole,
 };
 
@@ -68,6 +68,18 @@ pub enum Mlp {
     Plain(MapPart),
     Gated(MapPart, MapPart),
     Fused(FusedPart),
+}
+
+impl Mlp {
+    /// Every map, under these keys.
+    fn parts(&self, [up, gate, gate_up]: [&'static str; 3]) -> Vec<(&'static str, Part)> {
+        let map = |key, map: &MapPart| (key, Part::Map(map.clone()));
+        match self {
+            Self::Plain(of_up) => vec![map(up, of_up)],
+            Self::Gated(of_gate, of_up) => vec![map(gate, of_gate), map(up, of_up)],
+            Self::Fused(fused) => vec![(gate_up, Part::Fused(fused.clone()))],
+        }
+    }
 }
 
 /// Computed positions, in addition to or instead of a stored table.
@@ -187,14 +199,7 @@ impl Described {
         let tables = Tables { values, within: "" };
         let missing = |key: &str| format!("{key}: missing, expected a tensor's name");
         let qkv = tables.qkv()?;
-        let gate_up = tables.fused("gate_up", &["gate", "up"])?;
-        let mlp = match (gate_up, tables.map("gate")?, tables.map("up")?) {
-            (Some(fused), None, None) => Some(Mlp::Fused(fused)),
-            (None, Some(gate), Some(up)) => Some(Mlp::Gated(gate, up)),
-            (None, None, Some(up)) => Some(Mlp::Plain(up)),
-            (None, None, None) => None,
-            _ => return Err("expected up, or gate and up, or gate_up".to_owned()),
-        };
+        let mlp = tables.mlp(["up", "gate", "gate_up"])?;
         let down = tables.map("down")?;
         if mlp.is_none() && down.is_some() {
             return Err("down: expected up, or gate and up, or gate_up beside it".to_owned());
@@ -343,12 +348,8 @@ impl Described {
             parts.extend(norm(key, place));
         }
         parts.extend(self.cross.iter().flat_map(Cross::parts));
-        match &self.mlp {
-            Some(Mlp::Plain(up)) => parts.push(map("up", up)),
-            Some(Mlp::Gated(gate, up)) => parts.extend([map("gate", gate), map("up", up)]),
-            Some(Mlp::Fused(fused)) => parts.push(("gate_up", Part::Fused(fused.clone()))),
-            None => {}
-        }
+        let mlp = self.mlp.iter();
+        parts.extend(mlp.flat_map(|mlp| mlp.parts(["up", "gate", "gate_up"])));
         parts.extend(self.down.iter().map(|down| map("down", down)));
         parts.extend(self.experts.iter().flat_map(Experts::parts));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).skip(4) {

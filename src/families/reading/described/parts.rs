@@ -64,6 +64,13 @@ pub fn written_hole(step: usize, first: usize) -> String {
     format!("{{{factor}{LAYER}{sum}}}")
 }
 
+/// Layers by a rule, STEP*i+FIRST: every so many, from one on.
+pub fn every_nth(rule: &str) -> Option<(usize, usize)> {
+    let (step, first) = rule.split_once("*i+")?;
+    let (step, first) = (step.parse().ok()?, first.parse().ok()?);
+    (step > 0).then_some((step, first))
+}
+
 /// The meaning of an axis of a stored matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {

@@ -287,16 +287,8 @@ impl Reads<'_> {
             Some(down) => plain(down, d_mlp, d_model),
             None => self.identity(),
         };
-        let maps = of.mlp.as_ref().map(|mlp| match mlp {
-            Mlp::Plain(up) => (None, plain(up, d_model, d_mlp)),
-            Mlp::Gated(gate, up) => (Some(plain(gate, d_model, d_mlp)), plain(up, d_model, d_mlp)),
-            Mlp::Fused(both) => {
-                let fused = plain(&both.map, d_model, 2 * d_mlp);
-                let sizes = |_: &str| d_mlp;
-                let [gate, up] = ["gate", "up"].map(|name| part_of(both, &fused, name, of, sizes));
-                (Some(gate), up)
-            }
-        });
+        let mlp = of.mlp.as_ref();
+        let maps = mlp.map(|mlp| self.first_maps(mlp, d_mlp, plain));
         let experts = of.experts.as_ref().filter(|own| own.are_in(layer_idx));
         let feed_forward = match (experts, maps) {
             (Some(experts), _) => self.experts(experts, layer_idx)?,
@@ -334,6 +326,25 @@ impl Reads<'_> {
             },
             ..BlockSpec::plain(self.attention(layer_idx), projections, feed_forward)
         })
+    }
+
+    /// The gate, if there is one, and the up projection of a feed-forward layer of some width; `map` makes one of their maps.
+    pub(super) fn first_maps(
+        &self,
+        mlp: &Mlp,
+        width: usize,
+        map: impl Fn(&MapPart, usize, usize) -> LinearSource,
+    ) -> (Option<LinearSource>, LinearSource) {
+        let d_model = self.sizes.d_model;
+        match mlp {
+            Mlp::Plain(up) => (None, map(up, d_model, width)),
+            Mlp::Gated(gate, up) => (Some(map(gate, d_model, width)), map(up, d_model, width)),
+            Mlp::Fused(both) => {
+                let fused = map(&both.map, d_model, 2 * width);
+                let part = |name| part_of(both, &fused, name, self.of, |_| width);
+                (Some(part("gate")), part("up"))
+            }
+        }
     }
 
     /// The maps of an attention to the residual, or to the encoder's output, which is as wide.
@@ -476,7 +487,7 @@ impl Reads<'_> {
 }
 
 /// One of the maps in a fused tensor.
-pub(super) fn part_of(
+fn part_of(
     fused: &FusedPart,
     whole: &LinearSource,
     name: &str,

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Qkv;
 use super::parts::{FUSED, FusedPart, MapPart, NormPart, word};
+use super::{Mlp, Qkv};
 
 /// The name of a table once its axes are exchanged.
 fn turned_name(name: &str) -> String {
@@ -52,6 +52,22 @@ impl Tables<'_> {
                 Err(format!(
                     "expected {qkv}, or {q} and {kv}, or {q}, {k} and {v}"
                 ))
+            }
+        }
+    }
+
+    /// The first maps of a feed-forward layer under these keys: up, gate and up, or both in one tensor; `None` without any.
+    pub fn mlp(&self, [up, gate, gate_up]: [&'static str; 3]) -> Result<Option<Mlp>, String> {
+        let fused = self.fused(gate_up, &["gate", "up"])?;
+        match (fused, self.map(gate)?, self.map(up)?) {
+            (Some(fused), None, None) => Ok(Some(Mlp::Fused(fused))),
+            (None, Some(gate), Some(up)) => Ok(Some(Mlp::Gated(gate, up))),
+            (None, None, Some(up)) => Ok(Some(Mlp::Plain(up))),
+            (None, None, None) => Ok(None),
+            _ => {
+                let [up, gate, gate_up] =
+                    [up, gate, gate_up].map(|key| format!("{}{key}", self.within));
+                Err(format!("expected {up}, or {gate} and {up}, or {gate_up}"))
             }
         }
     }

@@ -13,7 +13,7 @@ _FUSED = [(order, per) for order in (("gate", "up"), ("up", "gate")) for per in 
 def experts_parts(written, layers):
     """The section of the experts of some layers, those of `written.at`; the tensors that it names are kept."""
     first = layers[0]
-    section = {"router": _plain(written.linear("router", "blocks.{layer}.router", [m.router for m in layers]))}
+    section = {"router": written.linear("router", "blocks.{layer}.router", [m.router for m in layers])}
     if first.choice_bias is not None:
         section["choice_bias"] = written.vector("blocks.{layer}.choice_bias", [m.choice_bias for m in layers])
     section.update(_maps(written, layers))
@@ -22,10 +22,9 @@ def experts_parts(written, layers):
         for name in ("gate", "up", "down"):
             if getattr(shared[0], name) is not None:
                 maps = [getattr(m, name) for m in shared]
-                section[f"shared_{name}"] = _plain(written.linear(name, f"blocks.{{layer}}.shared_{name}", maps))
+                section[f"shared_{name}"] = written.linear(name, f"blocks.{{layer}}.shared_{name}", maps)
     if first.shared_weight is not None:
-        section["shared_weight"] = _plain(written.linear("shared_weight", "blocks.{layer}.shared_weight",
-                                                         [m.shared_weight for m in layers]))
+        section["shared_weight"] = written.linear("shared_weight", "blocks.{layer}.shared_weight", [m.shared_weight for m in layers])
     section.update(n_used=first.n_used, scores=first.scores, normalises=first.normalises)
     if first.scale != 1:
         section["scale"] = first.scale
@@ -36,10 +35,6 @@ def experts_parts(written, layers):
             raise Unnamed(f"layers {at} have experts and the others none, which is no rule")
         section["layers"] = f"{step}*i+{at[0]}"
     return section
-
-
-def _plain(part):
-    return part["weight"] if list(part) == ["weight"] else part
 
 
 def _maps(written, layers):
