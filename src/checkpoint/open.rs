@@ -19,11 +19,11 @@ use super::read_files::will_read;
 use super::settings::{self, Settings};
 use super::step_directory::above_step;
 use super::tensors::Tensors;
-use super::tokenizer_file::{BYTES, TokenizerFile};
+use super::tokenizer_file::TokenizerFile;
 use super::weight_files::{Located, Weights};
 use super::{
-    CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, locate, npz, packed,
-    packed_bits, pytorch, read_text, safetensors, sentence, shards, slices,
+    CONFIGURATION, Checkpoint, Quantisation, chosen_tokenizer, flat_yaml, flax, gguf, llama2c,
+    locate, npz, packed, packed_bits, pytorch, read_text, safetensors, sentence, shards, slices,
 };
 
 const CONFIG: &str = "config.json";
@@ -292,25 +292,8 @@ impl Opening {
                 origin: Origin::Derived(sentence::MODULES.to_owned()),
             });
         }
-        if let Some(file) = &self.tokenizer {
-            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
-            checkpoint.tokenizer = TokenizerFile::named(file, model_type)?;
-        }
-        let is_missing = matches!(checkpoint.tokenizer, TokenizerFile::Missing);
-        if self.tokenizer.is_none() && is_missing {
-            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
-            let above = above_step(&directory).into_iter();
-            let mut above = above.map(|above| TokenizerFile::find(&above, model_type));
-            let found = above.find(|found| !matches!(found, TokenizerFile::Missing));
-            checkpoint.tokenizer = found.unwrap_or(TokenizerFile::Missing);
-        }
-        if let (None, Some(word)) = (&self.tokenizer, &settings.tokenizer) {
-            let file = match word.as_str() {
-                BYTES => PathBuf::from(BYTES),
-                file => with_settings(&directory).join(file),
-            };
-            checkpoint.tokenizer = TokenizerFile::named(&file, None)?;
-        }
+        let given = self.tokenizer.as_deref();
+        chosen_tokenizer::choose(&mut checkpoint, given, (&directory, &file), &settings)?;
         settings.rename(&mut checkpoint.tensors)?;
         checkpoint.settings = settings;
         // Also files that this command may not need, such as a tokenizer when ids are given.
@@ -320,7 +303,7 @@ impl Opening {
 }
 
 /// Finds the directory with the settings of a checkpoint: its own, or one above it that describes all steps.
-fn with_settings(directory: &Path) -> PathBuf {
+pub(super) fn with_settings(directory: &Path) -> PathBuf {
     let own = std::iter::once(directory.to_path_buf());
     own.chain(above_step(directory))
         .find(|directory| directory.join(settings::FILE).is_file())

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use attnscope_compute::error::{Error, Result};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::characters::table_of;
 use super::config::Config;
 use super::gguf::Vocabulary;
 use super::nearest::path_meant;
-use super::{VOCABULARY, read_text};
+use super::pytorch::plain_pickle;
+use super::{VOCABULARY, read_text, read_whole};
 
 /// Names of SentencePiece models, in order of preference.
 const SENTENCE_PIECE: [&str; 4] = [
@@ -24,8 +26,23 @@ const TARGET: &str = "tokenizer_target.json";
 /// Keyword for a tokenizer without a file, whose ids are the bytes of the text.
 pub const BYTES: &str = "bytes";
 
+/// Keyword before a file of text whose characters are the vocabulary.
+pub const CHARACTERS_OF: &str = "characters:";
+
 /// Name of nanoGPT's table of characters.
 const CHARACTERS: &str = "meta.pkl";
+
+/// Names of tables of characters that home-made code stores beside its weights.
+const TABLES: [&str; 8] = [
+    "vocab.json",
+    "vocab.pkl",
+    "chars.json",
+    "chars.pkl",
+    "stoi.json",
+    "stoi.pkl",
+    "meta.json",
+    "tokenizer.pkl",
+];
 
 /// Location of a checkpoint's tokenizer. Some formats also need the model type, since they leave conventions open.
 #[derive(Debug, Clone)]
@@ -46,8 +63,12 @@ pub enum TokenizerFile {
         model: PathBuf,
         model_type: Option<String>,
     },
-    /// A table of characters: nanoGPT's `meta.pkl`, or JSON with a list, a text, or a map to ids.
+    /// A table of characters: nanoGPT's `meta.pkl`, another pickle, or JSON.
     Characters(PathBuf),
+    /// The characters of a training text, in the order of their code points.
+    CharactersOf(PathBuf),
+    /// A table of characters stored with the weights in this file.
+    Inside(PathBuf, Box<Map<String, Value>>),
     /// The ids are the bytes of the text.
     Bytes,
     /// The encoder's tokenizer, and the decoder's.
@@ -68,6 +89,8 @@ impl TokenizerFile {
         match self {
             Self::Path(path)
             | Self::Characters(path)
+            | Self::CharactersOf(path)
+            | Self::Inside(path, _)
             | Self::Gguf { path, .. }
             | Self::SentencePiece { model: path, .. }
             | Self::WordPieces { vocab: path, .. } => vec![path],
@@ -102,6 +125,13 @@ impl TokenizerFile {
             return Self::SentencePiece { model, model_type };
         }
         if let Some(path) = present(CHARACTERS) {
+            return Self::Characters(path);
+        }
+        // Configurations of known families come with vocabularies that say more than their characters.
+        let mut tables = TABLES.iter().filter_map(|name| present(name));
+        if model_type.is_none()
+            && let Some(path) = tables.find(|path| is_of_characters(path))
+        {
             return Self::Characters(path);
         }
         match sentence_pieces_in(directory).as_slice() {
@@ -151,6 +181,12 @@ impl TokenizerFile {
             if path == Path::new(BYTES) {
                 return Ok(Self::Bytes);
             }
+            let text = path
+                .to_str()
+                .and_then(|path| path.strip_prefix(CHARACTERS_OF));
+            if let Some(text) = text.map(PathBuf::from).filter(|text| text.is_file()) {
+                return Ok(Self::CharactersOf(text));
+            }
             let problem = format!("no such file{}; --tokenizer names it", path_meant(path));
             return Err(Error::file(path, problem));
         }
@@ -158,6 +194,7 @@ impl TokenizerFile {
         let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
         let sibling = |name: &str| path.parent().map(|parent| parent.join(name));
         match ending.as_deref() {
+            Some("json") if is_of_characters(path) => Ok(Self::Characters(path.to_path_buf())),
             Some("json") if path.file_name().is_some_and(|name| name == "vocab.json") => {
                 match sibling("merges.txt").filter(|merges| merges.is_file()) {
                     Some(merges) => Ok(Self::BytePairs {
@@ -171,7 +208,6 @@ impl TokenizerFile {
                     )),
                 }
             }
-            Some("json") if is_of_characters(path) => Ok(Self::Characters(path.to_path_buf())),
             Some("json") => Ok(Self::Path(path.to_path_buf())),
             Some("txt") => Ok(Self::WordPieces {
                 vocab: path.to_path_buf(),
@@ -195,24 +231,17 @@ impl TokenizerFile {
     }
 }
 
-/// Whether a JSON file is a table of characters: a text or a list of them, or a map to ids.
+/// Whether a file of JSON or a pickle holds a table of characters.
 fn is_of_characters(path: &Path) -> bool {
-    let Ok(text) = read_text(path, VOCABULARY) else {
-        return false;
+    let value = match path.extension() {
+        Some(ending) if ending == "pkl" => read_whole(path, VOCABULARY)
+            .ok()
+            .and_then(|bytes| plain_pickle(&bytes, path).ok()),
+        _ => read_text(path, VOCABULARY)
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok()),
     };
-    let is_one = |text: &str| text.chars().count() == 1;
-    match serde_json::from_str::<Value>(&text) {
-        Ok(Value::String(_)) => true,
-        Ok(Value::Array(list)) => list.iter().all(|one| one.as_str().is_some_and(is_one)),
-        Ok(Value::Object(map)) => {
-            let map = match map.get("stoi") {
-                Some(Value::Object(inside)) => inside,
-                _ => &map,
-            };
-            !map.is_empty() && map.iter().all(|(key, id)| is_one(key) && id.is_u64())
-        }
-        _ => false,
-    }
+    value.is_some_and(|value: Value| table_of(&value).is_some())
 }
 
 /// Lists a directory's SentencePiece models, by extension and content, sorted.

@@ -369,7 +369,8 @@ pub struct WeightArgs {
     /// Open the base of an adapter (LoRA, …) without the adapter
     #[arg(long)]
     no_adapter: bool,
-    /// Tokenizer to use: tokenizer.json, a SentencePiece model, vocab.txt, or a directory with one
+    /// Tokenizer to use: tokenizer.json, a SentencePiece model, vocab.txt, or a directory with one; bytes, or characters:FILE for the
+    /// characters of a training text
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Base of a LoRA adapter, in place of the one in adapter_config.json

@@ -3,12 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
+use attnscope_checkpoint::TokenizerFile;
+use attnscope_checkpoint::values::Values;
+use attnscope_prompt::{Request, Source, Tokenizer};
+use safetensors::SafeTensors;
 use testing::checkpoint_copy::{Stored, Weights, file_of};
 use testing::effort::some_of;
 use testing::opening::{fails, knob, opened, opening};
 use testing::refusal::assert_says;
 
-use super::homegrown_files::agrees;
+use super::homegrown_files::{agrees, agrees_on};
 
 /// A file, what is asked for it, what else the code does, and words of the remark.
 type Case = (
@@ -101,6 +105,65 @@ fn each_style_asks_for_what_is_missing_and_is_then_what_pytorch_computes() {
 }
 
 #[test]
+fn an_encoder_and_a_decoder_are_told_by_their_names() {
+    let path = fixture("pair.pt");
+    assert_says(
+        &fails(&path, &[]),
+        &["do not tell norm_first, start_token, activation;"],
+    );
+    let set = ["norm_first=false", "activation=relu", "start_token=1"];
+    let model = opened(&path, &set);
+    agrees(&model, &reference("pair"));
+    assert!(model.checkpoint.unread.is_empty());
+    assert_eq!(knob(&model, "n_heads").0, "2", "lists of heads count them");
+    let [encoder, decoder] = &model.spec.stacks[..] else {
+        panic!("expected two stacks");
+    };
+    assert_eq!((encoder.n_layers(), decoder.n_layers()), (1, 2));
+    // A decoder whose two attentions have names that say nothing, in a file without an order.
+    let (_directory, renamed) = changed("pair.pt", |weights| {
+        let name = |name: &str| {
+            name.replace(".mh1.", ".attn_a.")
+                .replace(".mh2.", ".attn_b.")
+        };
+        let all = std::mem::take(weights).into_iter();
+        *weights = all.map(|(old, tensor)| (name(&old), tensor)).collect();
+    });
+    assert_says(
+        &fails(&renamed, &set),
+        &["which one attends to the encoder", "[tensors.cross]"],
+    );
+}
+
+#[test]
+fn rows_of_numbers_and_a_head_of_several_layers_are_read_up_to_the_head() {
+    let path = fixture("series.pt");
+    assert_says(
+        &fails(&path, &[]),
+        &["do not tell n_heads, norm_first, positions, mask, activation;"],
+    );
+    let set = [
+        "n_heads=2",
+        "norm_first=false",
+        "positions=none",
+        "mask=bidirectional",
+        "activation=relu",
+    ];
+    assert_says(
+        &remarks("series.pt", &set),
+        &["the head fc", "is not read", "last hidden states"],
+    );
+    let rows = Values::read(&fixture("series.csv")).expect("rows");
+    let request = Request {
+        source: Source::Values(rows),
+        ..Request::ids(Vec::new())
+    };
+    let bytes = std::fs::read(reference("series")).expect("a reference");
+    let expected = SafeTensors::deserialize(&bytes).expect("a reference");
+    agrees_on(&opened(&path, &set), &request, &expected);
+}
+
+#[test]
 fn buffers_tell_sizes_and_masks() {
     let lecture = opened(&fixture("lecture.pt"), &[]);
     assert_eq!(lecture.spec.n_ctx, Some(12));
@@ -140,6 +203,37 @@ fn changed(name: &str, change: impl FnOnce(&mut Weights)) -> (tempfile::TempDir,
     let path = directory.path().join("mine.safetensors");
     std::fs::write(&path, file_of(&weights)).expect("writes");
     (directory, path)
+}
+
+#[test]
+fn characters_stored_with_the_weights_or_found_in_a_text_are_the_tokenizer() {
+    let stored = opened(&fixture("letters.pt"), &[]);
+    let form = |file: &TokenizerFile| Tokenizer::open(file).expect("opens");
+    let of_file = form(&stored.checkpoint.tokenizer);
+    let tokenizer = of_file.tokenizer().expect("a tokenizer");
+    assert_eq!(tokenizer.encode("a b\n", false).expect("ids"), [2, 1, 3, 0]);
+    assert_says(
+        &tokenizer
+            .encode("az", false)
+            .expect_err("refused")
+            .to_string(),
+        &["'z'", "14"],
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = directory.path().join("input.txt");
+    std::fs::write(&text, "lake a jade big cliff h\n").expect("writes");
+    let named = PathBuf::from(format!("characters:{}", text.display()));
+    let of_text = form(&TokenizerFile::named(&named, None).expect("a text"));
+    for id in 0..14 {
+        assert_eq!(of_text.label(id), of_file.label(id), "{id}");
+    }
+    // A table beside the weights, as code writes it with pickle or json.
+    let path = directory.path().join("mine.pt");
+    std::fs::copy(fixture("early.pt"), path).expect("copies");
+    let table = r#"{"stoi": {"\n": 0, " ": 1, "a": 2}}"#;
+    std::fs::write(directory.path().join("vocab.json"), table).expect("writes");
+    let found = opened(directory.path(), &[]).checkpoint.tokenizer.clone();
+    assert_eq!(form(&found).label(2), "a");
 }
 
 #[test]

@@ -36,6 +36,8 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let tokens: Vec<&String> = outside.tokens.iter().collect();
     let Some(tokens) = only(facts, &tokens, "table of tokens", "embedding.weight")? else {
         let problem = outside.without_tokens(facts, "embedding.weight");
+        // A map of numbers in its place is read as home-made code's is.
+        facts.has_other_parts = outside.input_map(facts).is_some();
         return Err(facts.at(&probe, problem));
     };
     let [d_vocab, _] = facts.matrix(&tokens)?;

@@ -74,7 +74,8 @@ impl Outside {
         let d_model = self.d_model;
         match self.input_map(facts) {
             Some((name, n_in)) => format!(
-                "the model has no table of tokens: {name} [{d_model}, {n_in}] maps {n_in} numbers per position, and only models that                  read tokens, pictures or sound can be run; attnscope capture-script records the attention of others"
+                "the model has no table of tokens: {name} [{d_model}, {n_in}] maps {n_in} numbers per position; \
+                 [tensors] in attnscope.toml describes such a model, and attnscope capture-script records the attention of any"
             ),
             None => format!(
                 "no table of tokens [d_vocab, {d_model}] is known by its name; [rename] \"NAME\" = \"{ours}\" \

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use attnscope_checkpoint::characters::table_of;
 use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::{VOCABULARY, read_whole};
 use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
-use super::{Inner, PromptForm, Token, Tokenizer};
+use super::{Inner, PromptForm, Token, Tokenizer, file_name};
 
 /// One id per character.
 #[derive(Debug)]
 pub struct Characters {
     ids: BTreeMap<char, u32>,
-    characters: BTreeMap<u32, char>,
+    /// Characters, and special tokens such as `<pad>`.
+    labels: BTreeMap<u32, String>,
 }
 
 impl Characters {
@@ -37,95 +39,79 @@ impl Characters {
         text.char_indices().enumerate().map(token).collect()
     }
 
-    pub fn character(&self, id: u32) -> Option<char> {
-        self.characters.get(&id).copied()
+    pub fn label(&self, id: u32) -> Option<&str> {
+        self.labels.get(&id).map(String::as_str)
+    }
+
+    /// Whether an id is a special token, which stands for no character.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.label(id)
+            .is_some_and(|label| label.chars().count() > 1)
     }
 }
 
-/// Opens a pickled table. A table without characters yields [`PromptForm::Ids`] with the reason.
+/// Opens a table of characters in a pickle or in JSON. A file without one yields [`PromptForm::Ids`] with the reason.
 ///
 /// # Errors
-/// When the file cannot be read, is not a plain pickle, or its table does not hold characters.
+/// When the file cannot be read, or is neither a plain pickle nor JSON.
 pub fn open(path: &Path) -> Result<PromptForm> {
     let bytes = read_whole(path, VOCABULARY)?;
-    if path.extension().is_some_and(|ending| ending == "json") {
-        return from_json(path, &bytes);
-    }
-    let value = attnscope_checkpoint::pytorch::plain_pickle(&bytes, path)?;
-    match value.get("stoi") {
-        Some(stoi) => Ok(PromptForm::Tokenizer(tokenizer(path, stoi)?)),
-        None => Ok(PromptForm::Ids(
-            "meta.pkl holds no stoi, the map from characters to ids".to_owned(),
-        )),
+    let value: Value = if path.extension().is_some_and(|ending| ending == "json") {
+        serde_json::from_slice(&bytes)
+            .map_err(|e| Error::file(path, format!("is not valid JSON ({e})")))?
+    } else {
+        attnscope_checkpoint::pytorch::plain_pickle(&bytes, path)?
+    };
+    match table_of(&value) {
+        Some(table) => Ok(PromptForm::Tokenizer(tokenizer(
+            path,
+            &Value::Object(table),
+        )?)),
+        None => Ok(PromptForm::Ids(format!(
+            "{} holds no stoi, nor another map from characters to ids",
+            file_name(path)
+        ))),
     }
 }
 
-/// A table of characters as JSON: a string or a list, numbered from 0, or a map to ids.
-fn from_json(path: &Path, bytes: &[u8]) -> Result<PromptForm> {
-    let value: Value = serde_json::from_slice(bytes)
-        .map_err(|e| Error::file(path, format!("is not valid JSON ({e})")))?;
-    let counted = |all: Vec<String>| {
-        let ids = all.into_iter().zip(0u32..);
-        Value::Object(ids.map(|(character, id)| (character, id.into())).collect())
-    };
-    let stoi = match &value {
-        Value::String(text) => counted(
-            text.chars()
-                .map(|character| character.to_string())
-                .collect(),
-        ),
-        Value::Array(list) => {
-            let all = list
-                .iter()
-                .filter_map(|one| one.as_str().map(str::to_owned));
-            counted(all.collect())
-        }
-        other => other.get("stoi").unwrap_or(other).clone(),
-    };
-    Ok(PromptForm::Tokenizer(tokenizer(path, &stoi)?))
-}
-
-/// A tokenizer from a map of characters to ids; `path` is the file that contains it.
+/// A tokenizer from a map of characters to ids; `path` is the file that contains it. Longer keys are special tokens: labels that no text
+/// gives.
 ///
 /// # Errors
-/// When the value is not such a map, a key is not one character, or an id occurs twice.
+/// When the value is not such a map, has no character, or an id occurs twice.
 pub fn tokenizer(path: &Path, stoi: &Value) -> Result<Tokenizer> {
+    let refused = |problem: String| Error::config(path, "stoi", problem);
     let Some(map) = stoi.as_object().filter(|map| !map.is_empty()) else {
-        return Err(Error::config(
-            path,
-            "stoi",
-            "expected a map of characters and their ids",
+        return Err(refused(
+            "expected a map of characters and their ids".to_owned(),
         ));
     };
-    let (mut ids, mut characters) = (BTreeMap::new(), BTreeMap::new());
+    let (mut ids, mut labels) = (BTreeMap::new(), BTreeMap::new());
     for (key, value) in map {
-        let mut all = key.chars();
-        let (Some(character), None) = (all.next(), all.next()) else {
-            return Err(Error::config(
-                path,
-                "stoi",
-                format!("expected single characters, found {key:?}"),
-            ));
-        };
         let Some(id) = value.as_u64().and_then(|id| u32::try_from(id).ok()) else {
-            return Err(Error::config(
-                path,
-                "stoi",
-                format!("expected an id for {key:?}, found {value}"),
-            ));
+            return Err(refused(format!(
+                "expected an id for {key:?}, found {value}"
+            )));
         };
-        if let Some(other) = characters.insert(id, character) {
-            return Err(Error::config(
-                path,
-                "stoi",
-                format!("{other:?} and {character:?} both have the id {id}"),
-            ));
+        let mut all = key.chars();
+        if let (Some(character), None) = (all.next(), all.next()) {
+            ids.insert(character, id);
         }
-        ids.insert(character, id);
+        if let Some(other) = labels.insert(id, key.clone()) {
+            return Err(refused(format!(
+                "{other:?} and {key:?} both have the id {id}"
+            )));
+        }
+    }
+    if ids.is_empty() {
+        let found = map.keys().next().map_or("", String::as_str);
+        return Err(refused(format!(
+            "expected single characters, found {found:?}"
+        )));
     }
     let n = counted(ids.len(), "character");
     Ok(Tokenizer {
-        inner: Inner::Characters(Characters { ids, characters }),
+        inner: Inner::Characters(Characters { ids, labels }),
         source_name: format!("a table of {n}"),
         target: None,
     })

@@ -104,7 +104,7 @@ impl Tokenizer {
     pub fn open(file: &TokenizerFile) -> Result<PromptForm> {
         let kind = |model_type: &Option<String>| model_type.clone().unwrap_or_default();
         match file {
-            TokenizerFile::Missing => Ok(PromptForm::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint".to_owned())),
+            TokenizerFile::Missing => Ok(PromptForm::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint; --tokenizer characters:FILE takes the characters of a training text".to_owned())),
             TokenizerFile::Elsewhere(reason) => Ok(PromptForm::Ids((*reason).to_owned())),
             TokenizerFile::Pair(pair) => {
                 let (mut source, target) = (Self::open(&pair[0])?, Self::open(&pair[1])?);
@@ -114,6 +114,14 @@ impl Tokenizer {
                 Ok(source)
             }
             TokenizerFile::Characters(path) => characters::open(path),
+            TokenizerFile::CharactersOf(path) => {
+                let table = attnscope_checkpoint::characters::of_text(path)?;
+                Ok(PromptForm::Tokenizer(Self::characters(path, &Value::Object(table))?))
+            }
+            TokenizerFile::Inside(path, table) => {
+                let table = Value::Object(table.as_ref().clone());
+                Ok(PromptForm::Tokenizer(Self::characters(path, &table)?))
+            }
             TokenizerFile::Bytes => Ok(PromptForm::Tokenizer(Self::bytes())),
             TokenizerFile::Gguf { path, vocabulary } => Ok(gguf::open_stored(path, vocabulary)),
             TokenizerFile::CompiledIn(text) => {
@@ -231,9 +239,7 @@ impl Tokenizer {
         match &self.inner {
             Inner::Library(library) => library.token(id),
             Inner::Pieces(encoder) => encoder.text_of(id).map(str::to_owned),
-            Inner::Characters(characters) => characters
-                .character(id)
-                .map(|character| character.to_string()),
+            Inner::Characters(characters) => characters.label(id).map(str::to_owned),
             Inner::Bytes => (id < 256).then(|| byte_label(id)),
         }
     }
@@ -243,7 +249,8 @@ impl Tokenizer {
         match &self.inner {
             Inner::Library(library) => library.is_special(id),
             Inner::Pieces(encoder) => encoder.is_special(id),
-            Inner::Characters(_) | Inner::Bytes => false,
+            Inner::Characters(characters) => characters.is_special(id),
+            Inner::Bytes => false,
         }
     }
 
@@ -256,8 +263,8 @@ impl Tokenizer {
                 text.map_or_else(|| id.to_string(), |text| text.replace('▁', " "))
             }
             Inner::Characters(characters) => {
-                let character = characters.character(id);
-                character.map_or_else(|| id.to_string(), |character| character.to_string())
+                let label = characters.label(id);
+                label.map_or_else(|| id.to_string(), str::to_owned)
             }
             Inner::Bytes => byte_label(id),
         }

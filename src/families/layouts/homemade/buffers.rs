@@ -40,6 +40,11 @@ pub struct Rotary {
     pub interleaved: Option<bool>,
 }
 
+/// Whether a word names a mask.
+pub fn is_of_mask(word: &str) -> bool {
+    word != "bias" && MASKS.contains(&word)
+}
+
 impl Buffers {
     /// Takes the buffers out of the entries.
     ///

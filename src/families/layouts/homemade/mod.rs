@@ -2,8 +2,11 @@
 //! names, shapes and the order of the tensors give a description, as `attnscope.toml` would.
 
 mod buffers;
+mod heads;
 mod outside;
+mod pair;
 mod parts;
+mod places;
 mod stack;
 mod untold;
 mod values;
@@ -13,12 +16,13 @@ use attnscope_compute::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use self::buffers::Buffers;
-use self::outside::Outside;
+use self::outside::{Input, Outside};
+use self::pair::{Beside, Pair};
 use self::parts::Parts;
 use self::stack::{Entry, Stack};
 use self::untold::Untold;
-use self::values::{HEADS, holds_sines, stated};
 use super::{Facts, Layout};
+use crate::reading::described::{HEAD, name_in_layer};
 
 pub static LAYOUT: Layout = Layout {
     known_by: "home-made code in the style of nanoGPT or Llama (blocks.0.attn.qkv.weight, blocks.0.sa.heads.0.key.weight)",
@@ -62,33 +66,40 @@ pub fn refused(refusal: Error) -> Error {
 }
 
 fn describe(facts: &mut Facts<'_>) -> Result<bool> {
-    let Some(mut stack) = Stack::of(facts)? else {
-        return Ok(false);
+    let (mut stack, mut pair) = match Stack::of(facts)? {
+        Some(stack) => (stack, None),
+        None => match Pair::of(facts)? {
+            Some((decoder, pair)) => (decoder, Some(pair)),
+            None => return Ok(false),
+        },
     };
     let is_of_library = |entry: &Entry| LIBRARY.iter().any(|part| entry.template.contains(part));
     if stack.layer.iter().any(is_of_library) {
         return Ok(false);
     }
     let buffers = Buffers::take(facts, &mut stack)?;
-    let Some(outside) = Outside::of(facts, &stack.outside)? else {
+    let beside = match &mut pair {
+        Some(pair) => Buffers::take(facts, &mut pair.encoder)?,
+        None => Buffers::default(),
+    };
+    let Some(model) = HomeMade::of(facts, &stack, &buffers)? else {
         return Ok(false);
     };
-    let [d_vocab, d_model] = match (facts.matrix(&outside.tokens.first)?, outside.is_turned) {
-        ([d_model, d_vocab], true) => [d_vocab, d_model],
-        (shape, false) => shape,
+    let encoder = match &pair {
+        Some(pair) => match Beside::of(facts, pair, &beside, model.d_model)? {
+            Some(encoder) => Some(encoder),
+            None => return Ok(false),
+        },
+        None => None,
     };
-    let parts = Parts::of(facts, &stack.layer, d_model)?;
-    let model = HomeMade {
-        stack: &stack,
-        buffers: &buffers,
-        outside: &outside,
-        parts: &parts,
-        d_vocab,
-        d_model,
-    };
-    model.describe(facts)?;
+    model.describe(facts, encoder.as_ref())?;
     for name in &buffers.names {
         forget(facts, name, stack.n_layers);
+    }
+    if let Some(pair) = &pair {
+        for name in &beside.names {
+            forget(facts, name, pair.encoder.n_layers);
+        }
     }
     Ok(true)
 }
@@ -96,13 +107,13 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
 /// Takes a buffer of every layer and head away, so that it does not count as left over.
 fn forget(facts: &mut Facts<'_>, template: &str, n_layers: usize) {
     for layer_idx in 0..n_layers {
-        let name = template.replace("{layer}", &layer_idx.to_string());
-        if !name.contains(crate::reading::described::HEAD) {
+        let name = name_in_layer(template, layer_idx);
+        if !name.contains(HEAD) {
             facts.tensors.forget(&name);
             continue;
         }
         for head_idx in 0.. {
-            let name = name.replace(crate::reading::described::HEAD, &head_idx.to_string());
+            let name = name.replace(HEAD, &head_idx.to_string());
             if !facts.has(&name) {
                 break;
             }
@@ -111,35 +122,61 @@ fn forget(facts: &mut Facts<'_>, template: &str, n_layers: usize) {
     }
 }
 
+/// One stack, and what stands around it.
 struct HomeMade<'a> {
     stack: &'a Stack,
     buffers: &'a Buffers,
-    outside: &'a Outside<'a>,
-    parts: &'a Parts<'a>,
+    outside: Outside<'a>,
+    parts: Parts<'a>,
     d_vocab: usize,
     d_model: usize,
 }
 
-impl HomeMade<'_> {
-    fn describe(&self, facts: &mut Facts<'_>) -> Result<()> {
+impl<'a> HomeMade<'a> {
+    /// `None` if no table is that of tokens.
+    ///
+    /// # Errors
+    /// When a tensor fits no part, or two fit the same one.
+    fn of(facts: &Facts<'_>, stack: &'a Stack, buffers: &'a Buffers) -> Result<Option<Self>> {
+        let Some(outside) = Outside::of(facts, &stack.outside, stack.width())? else {
+            return Ok(None);
+        };
+        let [n_rows, n_columns] = facts.matrix(&outside.tokens.first)?;
+        let [d_vocab, d_model] = match outside.input {
+            Input::Rows => [n_rows, n_columns],
+            Input::Columns => [n_columns, n_rows],
+            Input::Values => [0, n_rows],
+        };
+        Ok(Some(Self {
+            stack,
+            buffers,
+            parts: Parts::of(facts, &stack.layer, d_model)?,
+            outside,
+            d_vocab,
+            d_model,
+        }))
+    }
+
+    fn describe(&self, facts: &mut Facts<'_>, beside: Option<&Beside<'_>>) -> Result<()> {
         let mut untold = Untold::default();
         facts.by_names("model_type", "described");
         facts.by_names("n_layers", self.stack.n_layers);
-        facts.by_shape(
-            "d_vocab",
-            self.d_vocab,
-            &self.outside.tokens.first,
-            &["vocab_size"],
-        )?;
-        self.heads(facts, &mut untold)?;
-        let mut tensors: Map<String, Value> = Map::new();
-        for (key, value) in self.parts.tensors(facts, self.d_model)? {
-            tensors.insert(key.to_owned(), value);
+        if self.outside.input != Input::Values {
+            let table = &self.outside.tokens.first;
+            facts.by_shape("d_vocab", self.d_vocab, table, &["vocab_size"])?;
         }
-        self.tables(facts, &mut tensors, &mut untold);
-        self.norms(facts, &mut tensors, &mut untold);
+        self.heads(facts, &mut untold)?;
+        let is_norm_first = self.is_norm_first(facts, &mut untold);
+        let mut tensors = self.tensors(facts, is_norm_first)?;
+        self.head(facts, &mut tensors, &mut untold);
+        self.kind_of_norm(facts, &mut untold);
+        if let Some(beside) = beside {
+            beside.describe(facts, &mut tensors, is_norm_first)?;
+        } else if !self.writes_tokens() && self.outside.head.is_some() {
+            facts.needed("pooled", "pooled", &[]);
+        }
         self.positions(facts, &mut untold);
-        self.mask(facts, &mut untold);
+        self.mask(facts, &mut untold, beside.is_some());
         self.activation(facts, &mut untold);
         if self.is_without_residual() {
             untold.put(facts, "residual", json!("none"), "none");
@@ -174,120 +211,69 @@ impl HomeMade<'_> {
 
     /// Whether the words are those of Karpathy's lecture.
     fn is_of_lecture(&self) -> bool {
-        let of_lecture = |entry: &Entry| entry.n_heads.is_some() || entry.has_word(&["sa"]);
+        let is_list = |entry: &Entry| entry.template.contains(&format!("heads.{HEAD}"));
+        let of_lecture = |entry: &Entry| is_list(entry) || entry.has_word(&["sa"]);
         self.stack.layer.iter().any(of_lecture)
     }
 
-    fn d_q(&self) -> usize {
-        let outputs = |entry: &Entry| match (entry.n_heads, &entry.shape[..]) {
-            (Some(n), [n_rows, _]) => n * n_rows,
-            (None, [n, a, b]) => n * if *a == self.d_model { b } else { a },
-            (None, [n_rows, n_columns]) => match self.parts.is_input_major {
-                Some(true) => *n_columns,
-                _ => *n_rows,
-            },
-            _ => 0,
-        };
-        match (self.parts.q, self.parts.o) {
-            (Some(q), _) => outputs(q),
-            (None, Some(o)) if o.shape.len() == 2 => {
-                o.shape.iter().product::<usize>() / self.d_model
+    /// The entries of `[tensors]` for the tables, the layers and the norms around them.
+    ///
+    /// # Errors
+    /// When a tensor of several axes can be read in two ways.
+    fn tensors(&self, facts: &Facts<'_>, is_norm_first: bool) -> Result<Map<String, Value>> {
+        let outside = &self.outside;
+        let mut tensors = Map::new();
+        for (key, value) in self.parts.tensors(facts, self.d_model)? {
+            tensors.insert(key.to_owned(), value);
+        }
+        let first = outside.tokens.first.clone();
+        let (key, first) = match (outside.input, outside.bias_of(outside.tokens)) {
+            (Input::Rows, _) => ("tokens", first.into()),
+            (Input::Columns, _) => ("tokens", json!({ "weight": first, "axes": "column row" })),
+            (Input::Values, None) => ("values", json!({ "weight": first })),
+            (Input::Values, Some(bias)) => {
+                ("values", json!({ "weight": first, "bias": bias.first }))
             }
-            _ => self.d_model,
-        }
-    }
-
-    fn d_k(&self) -> usize {
-        let n_rows = |entry: &Entry| {
-            let n: usize = entry.shape.iter().product::<usize>() * entry.n_heads.unwrap_or(1);
-            n / self.d_model
         };
-        match (self.parts.k, self.parts.kv, self.parts.qkv) {
-            (Some(k), ..) => n_rows(k),
-            (_, Some(kv), _) => n_rows(kv) / 2,
-            (.., Some(qkv)) => n_rows(qkv).saturating_sub(self.d_q()) / 2,
-            _ => 0,
-        }
-    }
-
-    fn heads(&self, facts: &mut Facts<'_>, untold: &mut Untold) -> Result<()> {
-        let (d_q, d_k) = (self.d_q(), self.d_k());
-        let query = self.parts.q.or(self.parts.qkv);
-        let query = query.map_or_else(String::new, |entry| entry.first.clone());
-        let mut told: Vec<(usize, Origin)> = Vec::new();
-        let of = |name: &str, what: &str| Origin::Derived(format!("{what} of {name}"));
-        for entry in &self.stack.layer {
-            if let Some(n) = entry.n_heads {
-                told.push((n, Origin::Derived("the tensors' names".to_owned())));
-            } else if let ([n, _, _], true) = (&entry.shape[..], self.parts.q.is_some()) {
-                told.push((*n, of(&entry.first, "shape")));
-            }
-        }
-        if let Some(norm) = self.parts.q_norm
-            && (1..d_q).contains(&norm.shape[0])
-        {
-            told.push((d_q / norm.shape[0], of(&norm.first, "width")));
-        }
-        if let Some((n, name)) = &self.buffers.slopes {
-            told.push((*n, of(name, "shape")));
-        }
-        let is_one_head = |entry: &Entry| {
-            let at = entry.words.iter().position(|word| word == "head");
-            at.is_some() && entry.words.last().is_some_and(|last| last == "weight")
-        };
-        if !self.stack.is_numbered && self.parts.q.is_some_and(is_one_head) {
-            told.push((1, Origin::Derived("the tensors' names".to_owned())));
-        }
-        if told.is_empty()
-            && let Some((place, n)) = stated(facts, &HEADS)
-        {
-            told.push((n, Origin::Derived(place)));
-        }
-        if let (Some(rotary), true) = (&self.buffers.rotary, told.is_empty())
-            && rotary.d_rotary > 0
-        {
-            // All dimensions of a head rotate in most models.
-            let n = d_q / rotary.d_rotary;
-            told.push((n, of(&rotary.name, "width")));
-            untold.name("n_heads", &n.to_string());
-        }
-        match told.first().cloned() {
-            Some((n, origin)) => {
-                if let Some((other, _)) = told.iter().find(|(other, _)| *other != n) {
-                    let problem = format!("{n} heads by one tensor, {other} by another");
-                    return Err(facts.at(&query, problem));
-                }
-                facts.config.put("n_heads", n, origin);
-            }
-            None => facts.needed("n_heads", "n_heads", &[]),
-        }
-        let Some(n_heads) = facts.size("n_heads", "n_heads") else {
-            return Ok(());
-        };
-        let d_head = d_q / n_heads;
-        if d_head == 0 || !d_q.is_multiple_of(n_heads) || !d_k.is_multiple_of(d_head) {
-            let problem =
-                format!("{n_heads} heads do not fit {d_q} rows of queries and {d_k} of keys");
-            return Err(facts.at(&query, problem));
-        }
-        facts.by_shape("d_head", d_head, &query, &[])?;
-        facts.by_shape("n_kv_heads", d_k / d_head, &query, &[])
-    }
-
-    fn tables(&self, facts: &mut Facts<'_>, tensors: &mut Map<String, Value>, untold: &mut Untold) {
-        let outside = self.outside;
-        let tokens = outside.tokens.first.clone();
-        let tokens = if outside.is_turned {
-            json!({ "weight": tokens, "axes": "column row" })
-        } else {
-            tokens.into()
-        };
-        tensors.insert("tokens".to_owned(), tokens);
+        tensors.insert(key.to_owned(), first);
         if let (Some(positions), false) = (outside.positions, self.is_alibi_alone(facts)) {
             tensors.insert("positions".to_owned(), positions.first.clone().into());
         }
         if let Some(types) = outside.token_types {
             tensors.insert("token_types".to_owned(), types.first.clone().into());
+        }
+        let around = [
+            ("embed_norm", outside.embed_norm),
+            ("final_norm", outside.final_norm),
+        ];
+        for (key, norm) in around {
+            if let Some(norm) = norm {
+                let mut value = json!({ "weight": norm.first });
+                if let Some(bias) = outside.bias_of(norm) {
+                    value["bias"] = bias.first.clone().into();
+                }
+                tensors.insert(key.to_owned(), value);
+            }
+        }
+        let places = if is_norm_first {
+            ["attn_pre", "mlp_pre"]
+        } else {
+            ["attn_post", "mlp_post"]
+        };
+        for (norm, place) in self.parts.norms.iter().zip(places) {
+            tensors.insert(place.to_owned(), self.parts.with_bias(norm));
+        }
+        Ok(tensors)
+    }
+
+    fn head(&self, facts: &mut Facts<'_>, tensors: &mut Map<String, Value>, untold: &mut Untold) {
+        let outside = &self.outside;
+        if let Some(module) = &outside.aside {
+            facts.by_names("head", "none");
+            facts.remarks.push(format!(
+                "the head {module}, which has several layers, is not read: outputs are the last hidden states"
+            ));
+            return;
         }
         let Some(head) = outside.head else {
             // A model without an unembedding may also end with its last states.
@@ -313,14 +299,18 @@ impl HomeMade<'_> {
             value["axes"] = "in out".into();
         }
         tensors.insert("unembed".to_owned(), value);
-        if self.n_out() != self.d_vocab {
-            facts.needed("pooled", "pooled", &[]);
-        }
     }
 
     /// Whether the user says that a table of positions beside ALiBi's slopes is not added.
     fn is_alibi_alone(&self, facts: &Facts<'_>) -> bool {
         self.buffers.slopes.is_some() && facts.overrides.word("positions") == Some("alibi")
+    }
+
+    /// Whether the outputs are logits of the tokens that are read.
+    fn writes_tokens(&self) -> bool {
+        self.outside.aside.is_none()
+            && self.outside.input != Input::Values
+            && self.n_out() == self.d_vocab
     }
 
     fn n_out(&self) -> usize {
@@ -329,29 +319,8 @@ impl HomeMade<'_> {
         })
     }
 
-    fn norms(&self, facts: &mut Facts<'_>, tensors: &mut Map<String, Value>, untold: &mut Untold) {
-        let outside = self.outside;
-        let around = [
-            ("embed_norm", outside.embed_norm),
-            ("final_norm", outside.final_norm),
-        ];
-        for (key, norm) in around {
-            if let Some(norm) = norm {
-                let mut value = json!({ "weight": norm.first });
-                if let Some(bias) = outside.bias_of(norm) {
-                    value["bias"] = bias.first.clone().into();
-                }
-                tensors.insert(key.to_owned(), value);
-            }
-        }
-        let places = if self.is_norm_first(facts, untold) {
-            ["attn_pre", "mlp_pre"]
-        } else {
-            ["attn_post", "mlp_post"]
-        };
-        for (norm, place) in self.parts.norms.iter().zip(places) {
-            tensors.insert(place.to_owned(), self.parts.with_bias(norm));
-        }
+    fn kind_of_norm(&self, facts: &mut Facts<'_>, untold: &mut Untold) {
+        let outside = &self.outside;
         let Some(first) = self
             .parts
             .norms
@@ -413,59 +382,7 @@ impl HomeMade<'_> {
         true
     }
 
-    fn positions(&self, facts: &mut Facts<'_>, untold: &mut Untold) {
-        if let Some((_, name)) = &self.buffers.slopes {
-            let origin = Origin::Derived(format!("shape of {name}"));
-            match self.outside.positions {
-                None => facts.config.put("positions", "alibi", origin),
-                // Code with both may add only one of them.
-                Some(_) => facts.needed("positions", "positions", &[]),
-            }
-            return;
-        }
-        if let Some(positions) = self.outside.positions {
-            // Code with a table of sines often multiplies the embeddings by √d.
-            if holds_sines(facts, &positions.first) {
-                facts.needed("embed_scale", "embed_scale", &["embed_scale"]);
-            } else {
-                untold.put(facts, "embed_scale", json!(1.0), "1");
-            }
-            return;
-        }
-        if let Some(rotary) = &self.buffers.rotary {
-            let origin = || Origin::Derived(format!("values of {}", rotary.name));
-            facts.config.put("positions", "rotary", origin());
-            facts.config.put("d_rotary", rotary.d_rotary, origin());
-            match rotary.theta {
-                Some(theta) => facts.config.put("rope_theta", theta, origin()),
-                None => facts.needed("rope_theta", "rope_theta", &[]),
-            }
-            match rotary.interleaved {
-                Some(is) => facts.config.put("rope_interleaved", is, origin()),
-                None => untold.put(facts, "rope_interleaved", json!(false), "false"),
-            }
-            return;
-        }
-        if facts.overrides.has("positions") {
-            if facts.overrides.word("positions") == Some("rotary") {
-                Self::rotate(facts, untold);
-            }
-            return;
-        }
-        if self.is_without_residual() || self.parts.gate.is_none() {
-            facts.needed("positions", "positions", &[]);
-            return;
-        }
-        untold.put(facts, "positions", json!("rotary"), "rotary");
-        Self::rotate(facts, untold);
-    }
-
-    fn rotate(facts: &mut Facts<'_>, untold: &mut Untold) {
-        untold.put(facts, "rope_theta", json!(10_000.0), "10000");
-        untold.put(facts, "rope_interleaved", json!(false), "false");
-    }
-
-    fn mask(&self, facts: &mut Facts<'_>, untold: &mut Untold) {
+    fn mask(&self, facts: &mut Facts<'_>, untold: &mut Untold, is_decoder: bool) {
         if let Some((n, name)) = &self.buffers.causal {
             facts
                 .config
@@ -473,7 +390,7 @@ impl HomeMade<'_> {
             facts
                 .config
                 .put("n_ctx", *n, Origin::Derived(format!("shape of {name}")));
-        } else if self.n_out() != self.d_vocab || self.is_masked_model() {
+        } else if !is_decoder && (!self.writes_tokens() || self.is_masked_model()) {
             facts.needed("mask", "mask", &[]);
         } else if !facts.overrides.has("mask") {
             untold.put(

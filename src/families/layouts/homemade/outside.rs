@@ -26,11 +26,80 @@ const TABLES: [&str; 4] = [
     "tokenembedding",
 ];
 
+/// How much the name says of a table of tokens: more than 0 for one, less for a head.
+fn hint(entry: &Entry) -> i32 {
+    let is_table = i32::from(entry.has_word(&TABLES));
+    let is_head = i32::from(entry.has_word(&UNEMBEDDINGS));
+    score(Role::Tokens, &entry.words) + 2 * is_table
+        - score(Role::Unembed, &entry.words)
+        - 4 * is_head
+}
+
+/// The module at the top of the names in which a tensor stands.
+fn module_of(entry: &Entry) -> &str {
+    entry.first.split('.').next().unwrap_or_default()
+}
+
+/// The module of a head that has several matrices: it begins at the width of the layers, and has no table.
+fn head_of_several(outside: &[Entry], width: Option<usize>) -> Option<String> {
+    let width = width?;
+    let is_matrix = |entry: &&Entry| entry.shape.len() == 2 && !is_of_positions(entry);
+    let matrices: Vec<&Entry> = outside.iter().filter(is_matrix).collect();
+    let begins = |entry: &&&Entry| entry.shape[1] == width && hint(entry) <= 0;
+    let found = matrices.iter().find(|entry| {
+        let own = module_of(entry);
+        let inside = || matrices.iter().filter(|other| module_of(other) == own);
+        begins(entry) && inside().count() > 1 && inside().all(|other| hint(other) <= 0)
+    });
+    found.map(|entry| module_of(entry).to_owned())
+}
+
+/// The map of the numbers at each position to the residual: a matrix with a bias, or the only one that begins elsewhere.
+fn map_of_values<'a>(
+    tables: &[&'a Entry],
+    biases: &[&Entry],
+    width: Option<usize>,
+) -> Option<&'a Entry> {
+    let width = width?;
+    let is_map = |entry: &&&Entry| entry.shape[0] == width && entry.shape[1] != width;
+    let has_bias = |entry: &Entry| {
+        let mut biases = biases.iter();
+        biases.any(|bias| bias.shape == [width] && stem(&bias.words) == stem(&entry.words))
+    };
+    let maps: Vec<&&Entry> = tables.iter().filter(is_map).collect();
+    match maps[..] {
+        [map] if has_bias(map) || !tables.iter().any(|entry| hint(entry) > 0) => Some(map),
+        _ => None,
+    }
+}
+
+/// Whether an entry is a table of positions by its name.
+pub fn is_of_positions(entry: &Entry) -> bool {
+    entry.has_word(&POSITIONS)
+}
+
+/// Whether an entry is a table of tokens by its name.
+pub fn is_of_tokens(entry: &Entry) -> bool {
+    !is_of_positions(entry) && entry.trimmed().len() == 2 && hint(entry) > 0
+}
+
+/// What the first matrix of a model reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// A table with one row per token.
+    Rows,
+    /// A table with one column per token.
+    Columns,
+    /// A linear map of the numbers at a position.
+    Values,
+}
+
 /// The tensors outside the layers.
 pub struct Outside<'a> {
     pub tokens: &'a Entry,
-    /// Whether the table of tokens has one column per token.
-    pub is_turned: bool,
+    pub input: Input,
+    /// The module of a head of several layers, which is not read.
+    pub aside: Option<String>,
     pub positions: Option<&'a Entry>,
     pub token_types: Option<&'a Entry>,
     pub embed_norm: Option<&'a Entry>,
@@ -40,15 +109,21 @@ pub struct Outside<'a> {
 }
 
 impl<'a> Outside<'a> {
-    /// `None` if no table is that of tokens by its name.
+    /// `None` if no table is that of tokens by its name, and no map reads numbers. `width` is that of the layers, if they tell it.
     ///
     /// # Errors
     /// When a tensor fits no part, or two fit the same one.
-    pub fn of(facts: &Facts<'_>, outside: &'a [Entry]) -> Result<Option<Self>> {
+    pub fn of(
+        facts: &Facts<'_>,
+        outside: &'a [Entry],
+        width: Option<usize>,
+    ) -> Result<Option<Self>> {
+        let aside = head_of_several(outside, width);
+        let is_aside = |entry: &&Entry| aside.as_deref().is_some_and(|own| module_of(entry) == own);
         let (mut tables, mut positions, mut norms, mut biases) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut token_types = None;
-        for entry in outside {
+        for entry in outside.iter().filter(|entry| !is_aside(entry)) {
             let is_types = entry.shape.len() == 2 && entry.has_word(&TYPES);
             if is_types && token_types.is_none() {
                 token_types = Some(entry);
@@ -58,20 +133,15 @@ impl<'a> Outside<'a> {
                 _ if entry.has_word(&POSITIONS) => positions.push(entry),
                 1 if is_bias(&entry.words) => biases.push(entry),
                 1 if entry.is_norm() => norms.push(entry),
-                2 => tables.push(entry),
+                2 if entry.shape.len() == 2 => tables.push(entry),
                 // A norm in one axis of a sequence's shape, and anything else.
                 _ => return Err(unknown(facts, entry)),
             }
         }
-        let hint = |entry: &Entry| {
-            let is_table = i32::from(entry.has_word(&TABLES));
-            let is_head = i32::from(entry.has_word(&UNEMBEDDINGS));
-            score(Role::Tokens, &entry.words) + 2 * is_table
-                - score(Role::Unembed, &entry.words)
-                - 4 * is_head
-        };
+        let map = map_of_values(&tables, &biases, width);
+        let is_first = |entry: &&Entry| map.map_or(hint(entry) > 0, |map| map.first == entry.first);
         let (mut tokens, mut heads): (Vec<&Entry>, Vec<&Entry>) =
-            tables.into_iter().partition(|entry| hint(entry) > 0);
+            tables.into_iter().partition(is_first);
         tokens.sort_by_key(|entry| -hint(entry));
         let twice = |part: &str, one: &Entry, other: &Entry| {
             let problem = format!(
@@ -93,7 +163,16 @@ impl<'a> Outside<'a> {
             && widths
                 .clone()
                 .all(|entry| entry.shape.last() == Some(&n_rows));
-        let d_model = if is_turned { n_rows } else { n_columns };
+        let input = match (map, is_turned) {
+            (Some(_), _) => Input::Values,
+            (None, true) => Input::Columns,
+            (None, false) => Input::Rows,
+        };
+        let d_model = if input == Input::Rows {
+            n_columns
+        } else {
+            n_rows
+        };
         // Tied weights may be stored once more, under another name.
         let is_copy = |entry: &&Entry| facts.tensors.share_bytes(&entry.first, &table.first);
         heads.retain(|head| !is_copy(head));
@@ -131,7 +210,8 @@ impl<'a> Outside<'a> {
         }
         let found = Self {
             tokens: table,
-            is_turned,
+            input,
+            aside,
             positions: positions.first().copied(),
             token_types,
             embed_norm: embed_norms.first().copied(),
@@ -148,7 +228,7 @@ impl<'a> Outside<'a> {
             }
         }
         let has_owner = |bias: &&Entry| {
-            let parts = found.norms().into_iter().chain(found.head);
+            let parts = found.norms().into_iter().chain(found.head).chain(map);
             parts
                 .into_iter()
                 .any(|part| stem(&part.words) == stem(&bias.words))

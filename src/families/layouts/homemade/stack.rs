@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use attnscope_compute::error::Result;
 
 use super::super::Facts;
-use crate::reading::described::HEAD;
+use super::buffers::is_of_mask;
 use crate::reading::described::names::{
     Role, is_named, is_of_attention, is_of_feed_forward, words_of,
 };
+use crate::reading::described::{HEAD, written_hole};
 
 /// Name and shape of a tensor.
-type Named<'a> = (&'a str, &'a [usize]);
+pub(super) type Named<'a> = (&'a str, &'a [usize]);
 
 /// The tensors of each member of a list.
-type Layers<'a> = BTreeMap<usize, Vec<Named<'a>>>;
+pub(super) type Layers<'a> = BTreeMap<usize, Vec<Named<'a>>>;
 
 /// Lists by the name that stands before their numbers.
-type Groups<'a> = BTreeMap<&'a str, Layers<'a>>;
+pub(super) type Groups<'a> = BTreeMap<&'a str, Layers<'a>>;
 
 /// Words of feed-forward modules that stand outside a list of layers.
 const FEED_FORWARD: [&str; 6] = ["mlp", "ffn", "ff", "feed", "ffwd", "feedforward"];
@@ -83,37 +84,32 @@ impl Stack {
     /// # Errors
     /// When a layer is missing or differs from the first one.
     pub fn of(facts: &Facts<'_>) -> Result<Option<Self>> {
-        let all = facts.tensors.iter();
-        let all: Vec<(String, Vec<usize>)> = all
-            .map(|(name, info)| (name.to_owned(), info.shape.clone()))
-            .collect();
-        let mut groups = Groups::new();
-        for (name, shape) in &all {
-            if let Some((before, number, after)) = numbered(name) {
-                let group = groups.entry(before).or_default();
-                group.entry(number).or_default().push((after, shape));
-            }
-        }
-        let (groups, others): (Groups<'_>, Groups<'_>) =
-            groups.into_iter().partition(|(before, layers)| {
-                let attends = |after: &str| {
-                    let words = words_of(after);
-                    let roles = [Role::Q, Role::Qkv];
-                    is_of_attention(&words) || roles.iter().any(|role| is_named(*role, &words))
-                };
-                let mut tensors = layers.values().flatten();
-                !ends_in_heads(before) && tensors.any(|(after, _)| attends(after))
-            });
+        let all = all_of(facts);
+        let (groups, others) = groups_of(&all);
         if groups.len() > 1 {
             return Ok(None);
         }
         let Some((before, layers)) = groups.into_iter().next() else {
             return Self::single(facts, &all);
         };
-        if !layers.contains_key(&0) {
+        if start_of(&layers).is_none() {
             return Ok(None);
         }
+        Self::listed(facts, &all, (before, layers), others).map(Some)
+    }
+
+    /// The stack whose attention is in this list.
+    ///
+    /// # Errors
+    /// When a layer is missing or differs from the first one.
+    pub(super) fn listed(
+        facts: &Facts<'_>,
+        all: &[(String, Vec<usize>)],
+        (before, layers): (&str, Layers<'_>),
+        others: Groups<'_>,
+    ) -> Result<Self> {
         let n_layers = layers.len();
+        let start = start_of(&layers).unwrap_or(0);
         let mut lists: Vec<(&str, Layers<'_>)> = others
             .into_iter()
             .filter(|(other, found)| is_beside(other, before) && found.len() == n_layers)
@@ -123,12 +119,12 @@ impl Stack {
         lists.insert(0, (before, layers));
         let mut layer = Vec::new();
         for (before, layers) in &lists {
-            let first = alike(facts, before, layers)?;
+            let first = alike(facts, before, layers, start)?;
             let list = if is_apart { last_part(before) } else { "" };
             layer.extend(first.iter().map(|(after, shape)| {
-                let name = format!("{before}0.{after}");
+                let name = format!("{before}{start}.{after}");
                 let mut entry = Entry::of(&name, &format!("{list}.{after}"), shape);
-                entry.template = format!("{before}{{layer}}.{after}");
+                entry.template = format!("{before}{}.{after}", written_hole(1, start));
                 entry
             }));
         }
@@ -138,12 +134,29 @@ impl Stack {
             .iter()
             .filter(|(name, _)| numbered(name).is_none_or(|(found, ..)| !is_listed(found)));
         let outside = outside.map(|(name, shape)| Entry::of(name, name, shape));
-        Ok(Some(Self {
+        Ok(Self {
             n_layers,
             is_numbered: true,
             layer,
             outside: outside.collect(),
-        }))
+        })
+    }
+
+    /// The width of the residual, if a norm or a joint map of a layer tells it.
+    pub fn width(&self) -> Option<usize> {
+        let norms = self.layer.iter().filter(|entry| entry.is_norm());
+        let of_norm = norms
+            .map(|entry| &entry.shape[..])
+            .find_map(|shape| match shape {
+                [n] => Some(*n),
+                _ => None,
+            });
+        of_norm.or_else(|| {
+            self.layer.iter().find_map(|entry| match entry.shape[..] {
+                [n_rows, n] if n_rows == 3 * n => Some(n),
+                _ => None,
+            })
+        })
     }
 
     /// A model of a single layer without a number.
@@ -163,6 +176,38 @@ impl Stack {
     }
 }
 
+/// Name and shape of every tensor.
+pub(super) fn all_of(facts: &Facts<'_>) -> Vec<(String, Vec<usize>)> {
+    let all = facts.tensors.iter();
+    all.map(|(name, info)| (name.to_owned(), info.shape.clone()))
+        .collect()
+}
+
+/// The lists of modules that are numbered: those with attention, and all others.
+pub(super) fn groups_of(all: &[(String, Vec<usize>)]) -> (Groups<'_>, Groups<'_>) {
+    let mut groups = Groups::new();
+    for (name, shape) in all {
+        if let Some((before, number, after)) = numbered(name) {
+            let group = groups.entry(before).or_default();
+            group.entry(number).or_default().push((after, shape));
+        }
+    }
+    groups.into_iter().partition(|(before, layers)| {
+        let attends = |after: &str| {
+            let words = words_of(after);
+            let roles = [Role::Q, Role::Qkv];
+            is_of_attention(&words) || roles.iter().any(|role| is_named(*role, &words))
+        };
+        let mut tensors = layers.values().flatten();
+        !ends_in_heads(before) && tensors.any(|(after, _)| attends(after))
+    })
+}
+
+/// The number of the first layer: 0, or 1 as in `layer_1`.
+pub(super) fn start_of(layers: &Layers<'_>) -> Option<usize> {
+    layers.keys().next().copied().filter(|first| *first < 2)
+}
+
 /// The tensors of the first layer of a list.
 ///
 /// # Errors
@@ -171,13 +216,14 @@ fn alike<'a, 'b>(
     facts: &Facts<'_>,
     before: &str,
     layers: &'b Layers<'a>,
+    start: usize,
 ) -> Result<&'b [Named<'a>]> {
     let first = layers.values().next().map_or(&[][..], Vec::as_slice);
     for (idx, (number, tensors)) in layers.iter().enumerate() {
         let other = tensors.iter().zip(first).find(|(a, b)| a != b);
-        if idx != *number || tensors.len() != first.len() || other.is_some() {
+        if start + idx != *number || tensors.len() != first.len() || other.is_some() {
             let after = other.map_or(first[0].0, |((after, _), _)| after);
-            let problem = "expected layers that are alike and numbered from 0".to_owned();
+            let problem = format!("expected layers that are alike and numbered from {start}");
             return Err(facts.at(&format!("{before}{number}.{after}"), problem));
         }
     }
@@ -201,14 +247,34 @@ fn last_part(before: &str) -> &str {
     before.rsplit('.').next().unwrap_or_default()
 }
 
-/// Splits a name around its first number.
+/// Words of layers that carry their number in their own name, as in `layer_1` or `block2`.
+const NUMBERED: [&str; 8] = [
+    "layer",
+    "layers",
+    "block",
+    "blocks",
+    "blk",
+    "transformer",
+    "encoder",
+    "decoder",
+];
+
+/// Splits a name around the first number of a list: a part of its own, or the end of a layer's name.
 fn numbered(name: &str) -> Option<(&str, usize, &str)> {
     let mut start = 0;
     for part in name.split('.') {
         let end = start + part.len();
-        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let word = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is_layer = || {
+            let words = words_of(word);
+            words
+                .last()
+                .is_some_and(|last| NUMBERED.contains(&last.as_str()))
+        };
+        let is_number = word.len() < part.len() && (word.is_empty() || is_layer());
         if is_number && end < name.len() {
-            return Some((&name[..start], part.parse().ok()?, &name[end + 1..]));
+            let at = start + word.len();
+            return Some((&name[..at], name[at..end].parse().ok()?, &name[end + 1..]));
         }
         start = end + 1;
     }
@@ -228,22 +294,28 @@ fn ends_in_heads(before: &str) -> bool {
 /// # Errors
 /// When the heads differ in shape.
 fn by_heads(facts: &Facts<'_>, entries: Vec<Entry>) -> Result<Vec<Entry>> {
+    let found: Vec<Option<OfHead>> = entries.iter().map(|e| head_of(&e.template)).collect();
+    // A list of one module that is not called heads may be a sequence around all of attention.
+    let is_list = |one: &OfHead| {
+        let is_second = |other: &OfHead| other.template == one.template && other.idx > 0;
+        one.is_called_head || found.iter().flatten().any(is_second)
+    };
     let mut joined: Vec<Entry> = Vec::new();
-    for mut entry in entries {
-        let Some((template, head_idx)) = head_of(&entry.template) else {
+    for (mut entry, of_head) in entries.into_iter().zip(&found) {
+        let Some(OfHead { template, idx, .. }) = of_head.as_ref().filter(|one| is_list(one)) else {
             joined.push(entry);
             continue;
         };
-        match joined.iter_mut().find(|other| other.template == template) {
+        match joined.iter_mut().find(|other| other.template == *template) {
             None => {
-                (entry.template, entry.n_heads) = (template, Some(1));
-                if let Some((first, _)) = head_of(&entry.first) {
-                    entry.first = first.replace(HEAD, "0");
+                (entry.template, entry.n_heads) = (template.clone(), Some(1));
+                if let Some(first) = head_of(&entry.first) {
+                    entry.first = first.template.replace(HEAD, "0");
                 }
                 joined.push(entry);
             }
             Some(first) if first.shape == entry.shape => {
-                first.n_heads = first.n_heads.max(Some(head_idx + 1));
+                first.n_heads = first.n_heads.max(Some(idx + 1));
             }
             Some(_) => {
                 let problem = "expected heads of one shape".to_owned();
@@ -254,13 +326,34 @@ fn by_heads(facts: &Facts<'_>, entries: Vec<Entry>) -> Result<Vec<Entry>> {
     Ok(joined)
 }
 
-fn head_of(template: &str) -> Option<(String, usize)> {
+/// The tensor of a single head.
+struct OfHead {
+    /// The name with a placeholder for the head's number.
+    template: String,
+    idx: usize,
+    /// Whether the list is called heads, and not attention.
+    is_called_head: bool,
+}
+
+fn head_of(template: &str) -> Option<OfHead> {
     let parts: Vec<&str> = template.split('.').collect();
+    let is_of_map = |after: &[&str]| {
+        let words = words_of(&after.join("."));
+        let maps = [Role::Q, Role::K, Role::V];
+        maps.iter().any(|role| is_named(*role, &words)) || words.iter().any(|w| is_of_mask(w))
+    };
     let at = (1..parts.len()).find(|at| {
-        parts[*at].bytes().all(|b| b.is_ascii_digit()) && ends_in_heads(parts[at - 1])
+        let is_number = parts[*at].bytes().all(|b| b.is_ascii_digit());
+        let is_attention = is_of_attention(&words_of(parts[at - 1]));
+        is_number && (ends_in_heads(parts[at - 1]) || is_attention && is_of_map(&parts[at + 1..]))
     })?;
-    let head_idx = parts[at].parse().ok()?;
+    let idx = parts[at].parse().ok()?;
+    let is_called_head = ends_in_heads(parts[at - 1]);
     let mut named = parts.clone();
     named[at] = HEAD;
-    Some((named.join("."), head_idx))
+    Some(OfHead {
+        template: named.join("."),
+        idx,
+        is_called_head,
+    })
 }

@@ -63,7 +63,10 @@ pub enum Role {
 const ATTENTION: &[&str] = &[
     "att",
     "attn",
+    "attns",
     "attention",
+    "attentions",
+    "mh",
     "mha",
     "mhsa",
     "mqa",
