@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use attnscope_checks::{Explained, Finding, Severity};
+use attnscope_spec::Place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -68,19 +69,12 @@ pub struct PlaceRecord {
 impl FindingRecord {
     /// Makes the record of a finding.
     pub fn of(finding: &Finding) -> Self {
-        let place = &finding.place;
         Self {
             advice: finding.advice.clone(),
             check: finding.check.into(),
             evidence: finding.evidence.clone(),
             explains: None,
-            place: PlaceRecord {
-                head: place.head_idx,
-                key: place.key_idx,
-                layer: place.layer_idx,
-                query: place.query_idx,
-                stack: place.grid().label().map(Cow::from),
-            },
+            place: PlaceRecord::of(&finding.place),
             severity: finding.severity.label().into(),
             threshold: Number(finding.threshold),
             unit: finding.unit.into(),
@@ -112,6 +106,17 @@ impl FindingRecord {
 }
 
 impl PlaceRecord {
+    /// Makes the record of a place.
+    pub fn of(place: &Place) -> Self {
+        Self {
+            head: place.head_idx,
+            key: place.key_idx,
+            layer: place.layer_idx,
+            query: place.query_idx,
+            stack: place.grid().label().map(Cow::from),
+        }
+    }
+
     /// Returns the place with query and key if they are known; empty for the whole model.
     pub fn whole_label(&self) -> String {
         let mut label = match self.layer {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use attnscope_checkpoint::counted::counted;
-use attnscope_checks::{Needs, Severity, find};
+use attnscope_checks::{Finding, Needs, Severity, find};
 
 use super::finding::{FindingRecord, PlaceRecord};
 use super::plain::one_line;
@@ -12,12 +12,64 @@ use super::verdict_text::figure;
 /// Most places named; the rest is counted.
 const MOST_NAMED: usize = 8;
 
+/// What groups read of a finding.
+pub struct Facts<'a> {
+    check: &'a str,
+    severity: Severity,
+    place: PlaceRecord,
+    value: f64,
+    threshold: f64,
+    unit: &'a str,
+    evidence: &'a str,
+    /// Ratio of value and threshold; infinite if the value is not a number.
+    excess: f64,
+}
+
+/// A finding of a run, or a record of one.
+pub trait AnyFinding {
+    fn facts(&self) -> Facts<'_>;
+}
+
+impl AnyFinding for FindingRecord {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            check: &self.check,
+            severity: self.severity(),
+            place: self.place.clone(),
+            value: self.value.0,
+            threshold: self.threshold.0,
+            unit: &self.unit,
+            evidence: &self.evidence,
+            excess: self.excess(),
+        }
+    }
+}
+
+impl AnyFinding for Finding {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            check: self.check,
+            severity: self.severity,
+            place: PlaceRecord::of(&self.place),
+            value: self.value,
+            threshold: self.threshold,
+            unit: self.unit,
+            evidence: &self.evidence,
+            excess: if self.excess().is_nan() {
+                f64::INFINITY
+            } else {
+                self.excess()
+            },
+        }
+    }
+}
+
 /// Findings of one check at different places.
-pub struct Group<'a> {
+pub struct Group<'a, F = FindingRecord> {
     /// The finding furthest beyond its threshold.
-    pub worst: &'a FindingRecord,
+    pub worst: &'a F,
     /// All findings, in their original order.
-    all: Vec<&'a FindingRecord>,
+    pub all: Vec<&'a F>,
 }
 
 /// Kind of place: the whole model, a layer or a head.
@@ -36,112 +88,107 @@ fn kind(place: &PlaceRecord) -> Kind {
     }
 }
 
-/// Whether two findings have the same threshold.
-fn is_same_line(a: &FindingRecord, b: &FindingRecord) -> bool {
-    a.threshold.0.total_cmp(&b.threshold.0).is_eq()
+/// Whether two thresholds are the same.
+fn is_same_line(a: f64, b: f64) -> bool {
+    a.total_cmp(&b).is_eq()
 }
 
-/// Whether a finding compares records of a training: its threshold is what the place had before.
-fn is_of_history(finding: &FindingRecord) -> bool {
-    find(&finding.check).is_some_and(|check| check.needs == Needs::History)
+/// Whether a check compares records of a training: its threshold is what the place had before.
+fn is_of_history(check: &str) -> bool {
+    find(check).is_some_and(|check| check.needs == Needs::History)
 }
 
 /// Groups findings by check, severity and kind of place, the worst severity first.
-pub fn grouped<'a>(findings: impl IntoIterator<Item = &'a FindingRecord>) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
+pub fn grouped<'a, F: AnyFinding>(findings: impl IntoIterator<Item = &'a F>) -> Vec<Group<'a, F>> {
+    let mut groups: Vec<(Facts<'a>, Group<'a, F>)> = Vec::new();
     for finding in findings {
-        let is_one = |group: &&mut Group<'_>| {
-            let known = group.worst;
+        let facts = finding.facts();
+        let is_one = |(known, _): &&mut (Facts<'_>, Group<'_, F>)| {
             // A check with two thresholds makes two groups.
-            (&known.check, &known.severity, kind(&known.place))
-                == (&finding.check, &finding.severity, kind(&finding.place))
-                && (is_of_history(finding) || is_same_line(known, finding))
+            (known.check, known.severity, kind(&known.place))
+                == (facts.check, facts.severity, kind(&facts.place))
+                && (is_same_line(known.threshold, facts.threshold) || is_of_history(facts.check))
         };
         match groups.iter_mut().find(is_one) {
-            Some(group) => {
-                if finding.excess() > group.worst.excess() {
-                    group.worst = finding;
-                }
+            Some((worst, group)) => {
                 group.all.push(finding);
+                if facts.excess > worst.excess {
+                    (*worst, group.worst) = (facts, finding);
+                }
             }
-            None => groups.push(Group {
-                worst: finding,
-                all: vec![finding],
-            }),
+            None => groups.push((
+                facts,
+                Group {
+                    worst: finding,
+                    all: vec![finding],
+                },
+            )),
         }
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.worst.severity()));
-    groups
+    groups.sort_by_key(|(worst, _)| std::cmp::Reverse(worst.severity));
+    groups.into_iter().map(|(_, group)| group).collect()
 }
 
-impl Group<'_> {
-    /// Returns the check and the number of places: `entropy-collapse in 5 heads`.
-    pub fn summary(&self) -> String {
-        let check = &self.worst.check;
-        let n = self.all.len();
-        let what = match kind(&self.worst.place) {
-            Kind::Model => return check.to_string(),
+impl<F: AnyFinding> Group<'_, F> {
+    /// Returns the number and the kind of the places: `5 heads`; nothing for findings about the whole model.
+    pub fn counted(&self) -> Option<String> {
+        let what = match kind(&self.worst.facts().place) {
+            Kind::Model => return None,
             Kind::Layer => "layer",
             Kind::Head => "head",
         };
-        match n {
-            1 => format!("{check} in {}", self.worst.place.label()),
-            n => format!("{check} in {n} {what}s"),
+        Some(counted(self.all.len(), what))
+    }
+
+    /// Returns the check and the number of places: `entropy-collapse in 5 heads`.
+    pub fn summary(&self) -> String {
+        let worst = self.worst.facts();
+        match (self.counted(), self.all.len()) {
+            (None, _) => worst.check.to_owned(),
+            (Some(_), 1) => format!("{} in {}", worst.check, worst.place.label()),
+            (Some(n), _) => format!("{} in {n}", worst.check),
         }
     }
 
     /// Returns every place, consecutive ones merged: `L0H0-3, L1H2`.
-    pub(super) fn places(&self) -> String {
-        match self.all.as_slice() {
-            [only] => return only.place.whole_label(),
-            all if kind(&self.worst.place) == Kind::Model => {
-                return format!("({} times)", all.len());
-            }
-            _ => {}
-        }
-        let mut places: Vec<(String, usize)> =
-            self.all.iter().map(|of| numbered(&of.place)).collect();
-        places.sort();
-        places.dedup();
-        let mut runs: Vec<(String, usize, usize)> = Vec::new();
-        for (before, idx) in places {
-            match runs.last_mut() {
-                Some((known, _, last)) if *known == before && *last + 1 == idx => *last = idx,
-                _ => runs.push((before, idx, idx)),
-            }
-        }
-        let named = runs.iter().take(MOST_NAMED);
-        let named = named.map(|(before, first, last)| {
-            if first == last {
-                format!("{before}{first}")
-            } else {
-                format!("{before}{first}-{last}")
-            }
-        });
-        let named: Vec<String> = named.collect();
-        let more = if runs.len() > MOST_NAMED { ", …" } else { "" };
-        let what = match kind(&self.worst.place) {
-            Kind::Head => "heads",
-            Kind::Layer | Kind::Model => "layers",
+    pub fn places(&self) -> String {
+        let all = self.all.iter().map(|of| of.facts().place);
+        let Some(n) = self.counted() else {
+            return match self.all.len() {
+                1 => self.worst.facts().place.whole_label(),
+                n => format!("({n} times)"),
+            };
         };
-        format!("{}{more} ({} {what})", named.join(", "), self.all.len())
+        if let [only] = self.all.as_slice() {
+            return only.facts().place.whole_label();
+        }
+        let runs = runs(all.collect());
+        let named: Vec<String> = runs.iter().take(MOST_NAMED).map(Run::label).collect();
+        let more = if runs.len() > MOST_NAMED { ", …" } else { "" };
+        format!("{}{more} ({n})", named.join(", "))
     }
 
     /// Says what was seen at the worst place.
-    pub(super) fn seen(&self) -> String {
+    pub fn seen(&self) -> String {
+        let worst = self.worst.facts();
         let at = match self.all.len() {
             1 => String::new(),
-            _ => at_worst(&self.worst.place.whole_label()),
+            _ => at_worst(&worst.place.whole_label()),
         };
-        format!("{at}{}", one_line(&self.worst.evidence))
+        format!("{at}{}", one_line(worst.evidence))
     }
 
     /// Returns the value at the worst place, and that at the mildest if it differs.
-    pub(super) fn values(&self) -> String {
-        let worst = self.worst.value.0;
+    pub fn values(&self) -> String {
+        let Facts {
+            value: worst,
+            threshold,
+            ..
+        } = self.worst.facts();
+        let mut facts = self.all.iter().map(|of| of.facts());
         // Values of findings with thresholds of their own are not comparable.
-        let is_one_line = self.all.iter().all(|of| is_same_line(of, self.worst));
-        let values = self.all.iter().map(|of| of.value.0);
+        let is_one_line = facts.all(|of| is_same_line(of.threshold, threshold));
+        let values = self.all.iter().map(|of| of.facts().value);
         let mildest = values.filter(|_| is_one_line).min_by(|a, b| {
             let far = |value: &f64| (value - worst).abs();
             far(b).total_cmp(&far(a))
@@ -152,14 +199,17 @@ impl Group<'_> {
     }
 
     /// Returns the threshold with its unit.
-    pub(super) fn threshold(&self) -> String {
-        let unit = match self.worst.unit.as_ref() {
+    pub fn threshold(&self) -> String {
+        let worst = self.worst.facts();
+        let unit = match worst.unit {
             "" => String::new(),
             unit => format!(" {unit}"),
         };
-        figure(self.worst.threshold.0) + &unit
+        figure(worst.threshold) + &unit
     }
+}
 
+impl Group<'_> {
     /// Writes the group: its places, the evidence at the worst of them, the numbers, and the advice.
     ///
     /// # Errors
@@ -193,12 +243,86 @@ fn at_worst(label: &str) -> String {
     }
 }
 
-/// Splits a place into its prefix and its last number.
-fn numbered(place: &PlaceRecord) -> (String, usize) {
-    let label = place.label();
-    let digits = label.chars().rev().take_while(char::is_ascii_digit).count();
-    let (before, number) = label.split_at(label.len() - digits);
-    (before.to_owned(), number.parse().unwrap_or(0))
+/// Neighbouring layers of a stack, and the neighbouring heads that are meant in each of them; none for whole layers.
+struct Run {
+    stack: String,
+    layers: (usize, usize),
+    heads: Option<(usize, usize)>,
+}
+
+impl Run {
+    /// Returns the run as text: `L0-11H3-5`, `cross.L2`.
+    fn label(&self) -> String {
+        let range = |letter: &str, (first, last): (usize, usize)| {
+            if first == last {
+                format!("{letter}{first}")
+            } else {
+                format!("{letter}{first}-{last}")
+            }
+        };
+        let heads = self.heads.map(|heads| range("H", heads));
+        let stack = match self.stack.as_str() {
+            "" => String::new(),
+            stack => format!("{stack}."),
+        };
+        stack + &range("L", self.layers) + &heads.unwrap_or_default()
+    }
+}
+
+/// Merges places in order: neighbouring heads of a layer, then neighbouring layers in which the same heads are meant.
+fn runs(places: Vec<PlaceRecord>) -> Vec<Run> {
+    let mut places: Vec<(String, usize, Option<usize>)> = places
+        .into_iter()
+        .map(|of| {
+            (
+                of.stack.unwrap_or_default().into_owned(),
+                of.layer.unwrap_or(0),
+                of.head,
+            )
+        })
+        .collect();
+    places.sort();
+    places.dedup();
+    let mut in_layers: Vec<Run> = Vec::new();
+    for (stack, layer, head) in places {
+        let is_here = |run: &&mut Run| run.stack == stack && run.layers.0 == layer;
+        match (in_layers.last_mut().filter(is_here), head) {
+            (
+                Some(Run {
+                    heads: Some((_, last)),
+                    ..
+                }),
+                Some(head),
+            ) if *last + 1 == head => *last = head,
+            _ => in_layers.push(Run {
+                stack,
+                layers: (layer, layer),
+                heads: head.map(|head| (head, head)),
+            }),
+        }
+    }
+    let mut runs: Vec<Run> = Vec::new();
+    // A layer with gaps has several runs; only a layer with one is like its neighbour.
+    let is_whole = |of: &Run| {
+        let in_layer = in_layers
+            .iter()
+            .filter(|run| run.stack == of.stack && run.layers == of.layers);
+        in_layer.count() == 1
+    };
+    let are_whole: Vec<bool> = in_layers.iter().map(is_whole).collect();
+    let mut was_whole = false;
+    for (run, is_whole) in in_layers.into_iter().zip(are_whole) {
+        let continues = |last: &&mut Run| {
+            let is_next = last.layers.1 + 1 == run.layers.0 && last.stack == run.stack;
+            is_next && was_whole && is_whole && last.heads == run.heads
+        };
+        match runs.last_mut().filter(continues) {
+            Some(last) => last.layers.1 = run.layers.1,
+            None => runs.push(run),
+        }
+        was_whole = is_whole;
+    }
+    runs
 }
 
 /// Writes groups one after another, with aligned columns.
@@ -247,7 +371,6 @@ pub fn severities(findings: &[FindingRecord]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_checks::Finding;
     use attnscope_spec::Place;
     use attnscope_spec::Stack;
 
@@ -290,6 +413,18 @@ mod tests {
         );
         assert_eq!(groups[0].summary(), "entropy-collapse in 3 heads");
         assert_eq!(groups[1].summary(), "score-explosion in L0H1");
+    }
+
+    #[test]
+    fn places_are_in_the_order_of_their_numbers_and_layers_alike_are_one() {
+        let head = |layer, head| Place::layer(Stack::Only, layer).head(head);
+        let all: Vec<FindingRecord> = (0..12)
+            .flat_map(|layer| [0, 1, 2].map(|of| head(layer, of)))
+            .chain([head(12, 1), head(13, 1), head(13, 5)])
+            .map(|place| record("entropy-collapse", place, 0.01, 0.05))
+            .collect();
+        let places = grouped(&all)[0].places();
+        assert_eq!(places, "L0-11H0-2, L12H1, L13H1, L13H5 (39 heads)");
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub use effect::{
 };
 pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;
+pub use grouped::{AnyFinding, Facts, Group, grouped};
 pub use guess::{GuessReport, undecided};
 pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
 pub use history::{

@@ -36,6 +36,8 @@ pub struct Map {
     pub title: String,
     pub row_labels: Vec<String>,
     pub column_labels: Vec<String>,
+    /// Whether it shows patterns of the model's heads, of which its mask hides cells.
+    pub is_pattern: bool,
     /// [layer][head]
     pub sheets: Vec<Vec<Sheet>>,
 }

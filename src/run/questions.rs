@@ -98,7 +98,12 @@ impl Range {
         if self.mean.is_nan() {
             return "not measured".to_owned();
         }
-        format!("{:.2} … {:.2}, mean {:.2}", self.low, self.high, self.mean)
+        let [low, high, mean] = [self.low, self.high, self.mean].map(|value| {
+            // Thousands need no decimals.
+            let n_decimals = if value.abs() < 1000.0 { 2 } else { 0 };
+            format!("{value:.n_decimals$}")
+        });
+        format!("{low} … {high}, mean {mean}")
     }
 }
 

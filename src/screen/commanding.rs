@@ -64,7 +64,7 @@ impl App {
     }
 
     /// The file or the directory of the checkpoint or the trace on screen.
-    fn checkpoint_path(&self) -> Option<PathBuf> {
+    pub(super) fn checkpoint_path(&self) -> Option<PathBuf> {
         let path = match self.scene().subject()? {
             Subject::Model(model) => {
                 let files = model.checkpoint.files();

@@ -110,6 +110,35 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
+/// Cuts a text to at most `width` columns after a whole word, and marks that something is missing.
+///
+/// A word that joins what is missing goes too: `of`, `→`, or a dot between parts. Only a first word that is too long is cut itself.
+pub fn cut_words(text: &str, width: usize) -> String {
+    const JOINING: [&str; 20] = [
+        "as", "after", "with", "for", "over", "from", "or", "an", "·", "×", "→", "−", "…", "of",
+        "in", "to", "by", "the", "a", "and",
+    ];
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    // Blanks before, after and between words stay.
+    let begin = text.len() - text.trim_start().len();
+    let end = &text[text.trim_end().len()..];
+    let room = width.saturating_sub(2 + end.width());
+    let is_joining = |kept: &str| {
+        let last = kept.rsplit(char::is_whitespace).next();
+        last.is_none_or(|word| word.is_empty() || JOINING.contains(&word))
+    };
+    let blanks = text.match_indices(char::is_whitespace);
+    let kept = blanks
+        .map(|(at, _)| &text[..at])
+        .filter(|kept| kept.len() > begin && kept.width() <= room && !is_joining(kept));
+    match kept.last() {
+        None => cut(text, width),
+        Some(kept) => format!("{} …{end}", kept.trim_end_matches([',', ';', ':', '.'])),
+    }
+}
+
 /// Shortens a dotted name to at most `width` columns: its parts become their first letters, from the first on, as many as are
 /// needed. Numbers stay, and the last two parts are shortened last.
 pub fn short_name(name: &str, width: usize) -> String {
@@ -258,6 +287,21 @@ pub fn fitting(parts: &[&str], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_after_a_whole_word_that_can_be_the_last() {
+        let text = " L0H0 · pattern · query 511 “hat” → key 0 “the” ";
+        assert_eq!(cut_words(text, 60), text);
+        let shown = " L0H0 · pattern · query 511 “hat” → key 0 … ";
+        assert_eq!(cut_words(text, 44), shown);
+        assert_eq!(cut_words(text, 40), " L0H0 · pattern · query 511 “hat” … ");
+        assert_eq!(cut_words(text, 20), " L0H0 · pattern … ");
+        assert_eq!(
+            cut_words("first in  L0H0-2, L1H3", 20),
+            "first in  L0H0-2 …"
+        );
+        assert_eq!(cut_words("transformer.wte", 8), "transfo…");
+    }
 
     #[test]
     fn figures_of_any_size_fill_exactly_their_width() {

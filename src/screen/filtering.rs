@@ -67,6 +67,7 @@ impl App {
         let filter = self.filters.get(&list).cloned().unwrap_or_default();
         if filter.query.is_empty() || filter.matches.len() < 2 {
             self.filters.remove(&list);
+            self.reveal_finding();
         }
         if filter.query.is_empty() || !filter.matches.is_empty() {
             return;
@@ -115,6 +116,7 @@ impl App {
     pub(super) fn end_filter(&mut self) -> bool {
         if let Some((list, _)) = self.filter_here() {
             self.filters.remove(&list);
+            self.reveal_finding();
             return true;
         }
         if self.search_here().is_some() {

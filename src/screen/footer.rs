@@ -164,9 +164,13 @@ fn hints(app: Scene<'_>, width: u16) -> Vec<(&'static Binding, String)> {
     // While there are matches, their keys mean nothing else.
     let has_matches = app.filter_here().is_some() || app.search_here().is_some();
     let next_match = has_matches.then(|| app.keys.key(Action::NextMatch));
+    // A panel that waits for something to show has nothing for keys of its own to change.
+    let is_empty = app.subject().is_none() && !matches!(app.panel, Panel::History | Panel::Story);
+    let is_idle = |binding: &Binding| is_empty && !binding.panels.is_empty();
     let enabled: Vec<(&'static Binding, String)> = app
         .keys
         .footer_of(app.panel)
+        .filter(|(binding, _)| !is_idle(binding))
         .filter(|(binding, _)| app.lacks(binding.needs).is_none())
         .filter(|(_, shown)| next_match.as_deref() != Some(shown))
         .map(|(binding, shown)| (binding, shown.to_owned()))

@@ -9,7 +9,7 @@ use ratatui::layout::{Position, Rect};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use super::figure::{bar, cut, cut_left};
+use super::figure::{bar, cut, cut_left, cut_words};
 use super::panels;
 use super::panels::checks_counts::n_not_run;
 use super::state::keys::Action;
@@ -55,7 +55,7 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
             let name = cut_left(&name, (width as usize / 3).max(16));
             left.push(Span::styled(name, theme.strong()));
             left.extend(made_otherwise(app));
-            let crumbs = Span::raw(crumbs(app));
+            let crumbs = Span::raw(PLACE);
             match second {
                 // Panels show B or the difference, not the checkpoint alone: more important than any fact.
                 Some(second) => {
@@ -102,6 +102,13 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
         right.push(badge(app, run));
         right.push(Span::raw(" "));
     }
+    // The place that fits uncut: the tabs name the panel, and its frame the head.
+    let used: usize = left.iter().chain(&right).map(Span::width).sum();
+    if let Some(place) = left.iter_mut().find(|span| span.content == PLACE) {
+        let room = (width as usize + place.width()).saturating_sub(used + 1);
+        let fits = |crumbs: &String| Span::raw(crumbs.as_str()).width() <= room;
+        *place = Span::raw(crumbs(app).into_iter().find(fits).unwrap_or_default());
+    }
     // Show as many facts as fit uncut.
     let used: usize = left.iter().chain(&right).map(Span::width).sum();
     // Reserve room for a longer run time, so that it does not hide a fact.
@@ -122,16 +129,20 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     spread(left, right, width)
 }
 
-/// The current place in the model: the panel, plus layer and head if the panel is about one.
-fn crumbs(app: Scene<'_>) -> String {
+/// Stands for the current place until its room is known.
+const PLACE: &str = " ›";
+
+/// The current place in the model: the panel, plus layer and head if the panel is about one; the longest form first.
+fn crumbs(app: Scene<'_>) -> Vec<String> {
     let panel = app.panel.title();
     let at = app.selection;
     let is_of_all = matches!(app.panel, Panel::Model | Panel::Checks | Panel::Story);
     if is_of_all || app.run().is_none() || app.n_heads() == 0 {
-        return format!(" › {panel}");
+        return vec![format!(" › {panel}")];
     }
     let layer = Place::layer(at.stack, at.layer_idx);
-    format!(" › {panel} › {layer} › H{}", at.head_idx)
+    let whole = format!(" › {panel} › {layer} › H{}", at.head_idx);
+    vec![whole, format!(" › {panel}")]
 }
 
 /// Whether a position of the line is on the badge of findings.
@@ -261,10 +272,17 @@ fn gauge(
     let stops = format!("{stops} stops");
     let badge = app.run().map_or(0, |run| badge(app, run).width());
     let used = n_bar + count.chars().count() + stops.chars().count() + badge + BESIDE_GAUGE;
-    let what = cut(what, (width as usize).saturating_sub(used).max(8));
+    // Two runs leave no room on a narrow screen to say more than how much is done.
+    let what = if app.runs.b.is_some() && width < WIDE {
+        String::new()
+    } else {
+        cut_words(what, (width as usize).saturating_sub(used).max(8))
+    };
+    let said = format!("{what}{count}");
+    let said = said.trim_start_matches(" · ");
     vec![
         Span::styled(format!("▕{bar:<n_bar$}▏"), theme.accent()),
-        Span::raw(format!(" {what}{count} · ")),
+        Span::raw(format!(" {said} · ")),
         Span::styled(stops, theme.dim()),
     ]
 }

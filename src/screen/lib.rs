@@ -17,6 +17,7 @@ mod events;
 mod export;
 mod figure;
 mod filtering;
+mod folding;
 mod footer;
 mod full_part;
 mod going_over;

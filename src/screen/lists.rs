@@ -5,7 +5,7 @@ use attnscope_spec::Place;
 use super::panels;
 use super::panels::tokens_shades;
 use super::state::app::App;
-use super::state::filter::{Filter, List, Row, head_of_key, key_of_head};
+use super::state::filter::{List, Row, head_of_key, key_of_head, next_stop};
 use super::state::history_view::HistoryView;
 use super::state::panel::Panel;
 use super::state::scene::Scene;
@@ -15,7 +15,7 @@ use super::state::views::Axis;
 /// The rows of the open panel's list, in the order in which the panel shows them.
 fn rows(app: Scene<'_>, list: List) -> Vec<Row> {
     match list {
-        List::Findings => panels::checks::rows(app),
+        List::Findings => panels::checks_list::rows(app),
         List::Heads if app.panel == Panel::Effect => {
             let ranked = app.ranked_effects().into_iter();
             ranked.map(|(place, _)| head_row(app, place)).collect()
@@ -101,6 +101,17 @@ fn selected(app: Scene<'_>, list: List) -> usize {
     }
 }
 
+/// The rows that keys stop at: the matches of a filter; in the list of findings, all lines that are not folded.
+fn stops(app: Scene<'_>, list: List) -> Vec<usize> {
+    match list {
+        List::Findings => panels::checks_list::lines(app).shown,
+        _ => {
+            let filter = app.filters.get(&list);
+            filter.map_or_else(Vec::new, |filter| filter.matches.clone())
+        }
+    }
+}
+
 impl App {
     /// Searches the list of the open panel again if it is filtered, because its rows may have changed.
     pub(super) fn refresh_filter(&mut self) {
@@ -113,12 +124,11 @@ impl App {
         }
     }
 
-    /// Moves to another match of the open panel's filter; wraps around if asked to.
+    /// Moves to another row that keys stop at; wraps around if asked to.
     pub(super) fn step_match(&mut self, by: isize, wraps: bool) {
         let Some(list) = self.list_here() else { return };
         let from = selected(self.scene(), list);
-        let filter = self.filters.get(&list);
-        if let Some(key) = filter.and_then(|filter| filter.next(from, by, wraps)) {
+        if let Some(key) = next_stop(&stops(self.scene(), list), from, by, wraps) {
             self.select_row(list, key);
         }
     }
@@ -127,8 +137,8 @@ impl App {
     pub(super) fn select_first_match(&mut self) {
         let Some(list) = self.list_here() else { return };
         let here = selected(self.scene(), list);
-        let is_kept = |filter: &Filter| filter.query.is_empty() || filter.keeps(here);
-        if !self.filters.get(&list).is_none_or(is_kept) {
+        let is_filtered = self.filter_of(list).is_some();
+        if is_filtered && !stops(self.scene(), list).contains(&here) {
             self.step_match(1, true);
         }
     }

@@ -8,7 +8,7 @@ use attnscope_run::Ability;
 use attnscope_spec::Place;
 use attnscope_worker::Against;
 
-use super::panels::checks;
+use super::panels::checks_list;
 use super::state::app::{App, Overlay};
 use super::state::find::{Find, Item, Target};
 use super::state::head_facts::HeadFacts;
@@ -58,7 +58,7 @@ impl App {
     fn palette_items(&self) -> Vec<Item> {
         let mut items = self.panel_items();
         items.extend(self.statistic_items());
-        items.extend(checks::palette_items(self.scene()));
+        items.extend(checks_list::palette_items(self.scene()));
         items.extend(self.history_items());
         items.extend(self.action_items());
         items.extend(self.command_items());

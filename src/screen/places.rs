@@ -53,11 +53,14 @@ impl App {
         self.selection.head_idx = step(self.selection.head_idx, 0, self.scene().n_heads());
     }
 
-    /// Selects the place of a finding and shows it.
+    /// Selects the place of a finding and shows it; unfolds or folds findings that are alike.
     pub(super) fn open_finding(&mut self) {
-        let Some(place) =
-            panels::checks::selected_finding(self.scene()).map(|finding| finding.place)
-        else {
+        if self.toggle_fold() {
+            return;
+        }
+        let lines = panels::checks_list::lines(self.scene());
+        let found = lines.selected().and_then(|line| line.finding());
+        let Some(place) = found.map(|(finding, _)| finding.place) else {
             self.notice = Some("this line has no place: i explains the check".to_owned());
             return;
         };
@@ -153,6 +156,7 @@ impl App {
             Target::Finding(line_idx) => {
                 self.checks_view.line_idx = line_idx;
                 self.go(Panel::Checks);
+                self.reveal_finding();
             }
             Target::Action(action) => self.act(action, effects),
             Target::Colours(colours) => self.choose_colours(colours),

@@ -99,7 +99,7 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
         }
     }
     if let Some(check) = shown.check {
-        app.checks_view.line_idx = panels::checks::line_of(app.scene(), check).unwrap_or(0);
+        app.checks_view.line_idx = panels::checks_list::line_of(app.scene(), check).unwrap_or(0);
     }
     match plot.figure {
         Some((paper, format)) => Export::figure_of(&app, &paper, format, plot.is_raw_csv),

@@ -362,7 +362,7 @@ impl App {
             Action::OpenFinding => self.open_finding(),
             Action::ToggleLayerSweep => self.sweep.wants_layer = !self.sweep.wants_layer,
             Action::OpenPage => {
-                if let Some(check) = panels::checks::selected_check(self.scene()) {
+                if let Some(check) = panels::checks_list::selected_check(self.scene()) {
                     self.overlay = Some(Overlay::Page { check, scroll: 0 });
                 }
             }
@@ -458,10 +458,7 @@ impl App {
             Panel::Prompts => self.step_prompts(across, down),
             Panel::Story => self.step_story(across, down),
             Panel::History => self.step_history(across, down),
-            Panel::Checks => {
-                let n_lines = panels::checks::n_lines(self.scene());
-                self.checks_view.line_idx = step(self.checks_view.line_idx, down + across, n_lines);
-            }
+            Panel::Checks => self.step_findings(across, down),
             Panel::Model => {
                 let scene = self.scene();
                 let subject = scene.subject().filter(|_| !scene.shows_difference());

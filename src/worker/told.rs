@@ -40,7 +40,7 @@ pub(super) fn judged(
     thresholds: &Thresholds,
 ) {
     let is_probed = probes.is_some();
-    let probes = probes.unwrap_or_else(|| attnscope_run::unasked("not tested yet: p tests it"));
+    let probes = probes.unwrap_or_else(|| attnscope_run::unasked("p tests it"));
     let verdicts = attnscope_run::judge_layers(model, layers, outcome, &probes, thresholds, lost);
     let judgement = Arc::new(Judgement { verdicts, probes });
     sink(Event::Judged {

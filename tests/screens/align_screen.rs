@@ -34,6 +34,32 @@ fn the_map_has_the_words_of_both_sentences_on_its_axes() {
 }
 
 #[test]
+fn what_predicts_nothing_lists_the_tokens_by_their_weight_and_no_value_that_is_not_defined() {
+    for size in [(120, 40), (80, 24)] {
+        let mut screen = demo(size);
+        screen.typed("4");
+        let text = screen.text();
+        let below = text.split("strongest keys").nth(1).expect("a list");
+        assert!(
+            below.contains("1.000") && below.contains("gekauft"),
+            "{text}"
+        );
+        assert!(
+            text.contains("an alignment attends, and predicts no tokens"),
+            "{text}"
+        );
+        screen.typed("r");
+        assert!(
+            screen.text().contains("queries that give most"),
+            "{}",
+            screen.text()
+        );
+        screen.typed("1");
+        assert!(!screen.text().contains("NaN"), "{}", screen.text());
+    }
+}
+
+#[test]
 fn the_axis_is_flipped_in_place_and_the_check_fires() {
     let mut screen = demo((120, 40));
     assert!(!screen.text().contains("error"));

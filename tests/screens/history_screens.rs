@@ -76,9 +76,19 @@ fn a_monitors_log() {
         let mut screen = log("jump", size, Depth::Truecolor);
         shows("history_log", size, &mut screen);
     }
+    // Nothing runs here, and the last line offers no key of a map.
+    let mut screen = log("jump", (80, 24), Depth::Truecolor);
+    screen.typed("2");
+    let text = screen.text();
+    assert!(
+        text.contains("nothing can") && !text.contains("hide first key"),
+        "{text}"
+    );
     // 81 records are more than a narrow strip has columns.
     let mut screen = log("jump", (80, 24), Depth::Truecolor);
-    says(&mut screen, "least of 3 steps × 2 h");
+    says(&mut screen, "relative entropy · least of 3 × 2 ─");
+    screen.resize(120, 40);
+    says(&mut screen, "relative entropy · least of 2 steps × 1 head");
     screen.resize(200, 60);
     says(&mut screen, "relative entropy · step × head");
 }

@@ -173,3 +173,13 @@ fn without_a_story_there_is_no_tab_and_the_key_says_why() {
     }
     assert_eq!(screen.app.panel, Panel::Overview);
 }
+
+#[test]
+fn a_map_of_a_head_leaves_blank_what_its_mask_hides() {
+    let mut screen = told("effect", (120, 40));
+    let text = screen.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains('▀')).collect();
+    let n_cells = |line: &str| line.matches('▀').count();
+    let (first, last) = (n_cells(lines[0]), n_cells(lines[lines.len() - 1]));
+    assert!(4 * first < last, "{first} and {last} cells:\n{text}");
+}

@@ -51,6 +51,7 @@ fn map(title: &str, alignment: &Alignment, aligned: &Aligned) -> Map {
         title: title.to_owned(),
         row_labels: labels(&alignment.queries.words),
         column_labels: labels(&alignment.keys.words),
+        is_pattern: false,
         sheets: vec![vec![Sheet {
             values: Pyramid::new(cells),
             row_sums: row_sums(aligned),

@@ -160,6 +160,7 @@ fn leak(compute: &Compute, title: &str, ran: &Ran) -> Result<Option<Leak>> {
         title: title.to_owned(),
         row_labels: changed.collect(),
         column_labels: labels,
+        is_pattern: false,
         sheets: vec![vec![Sheet::without_sums(Pyramid::new(cells))]],
     };
     Ok(Some(Leak {

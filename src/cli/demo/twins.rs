@@ -56,6 +56,7 @@ pub fn head_map(title: &str, ran: &Ran, (layer_idx, head_idx): (usize, usize)) -
         title: title.to_owned(),
         row_labels: ran.labels(),
         column_labels: ran.given_labels(),
+        is_pattern: true,
         sheets: vec![head.map(|head| sheet(&head.summary)).into_iter().collect()],
     }
 }
@@ -70,6 +71,7 @@ pub fn pattern_map(title: &str, ran: &Ran) -> Map {
         title: title.to_owned(),
         row_labels: ran.labels(),
         column_labels: ran.given_labels(),
+        is_pattern: true,
         sheets: of_layers.collect(),
     }
 }

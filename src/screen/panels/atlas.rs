@@ -18,7 +18,7 @@ use super::atlas_cells::{draw_map, map_area, mark_selected, put};
 pub use super::atlas_layout::most_heads;
 use super::atlas_layout::{BESIDE, Cell, LABEL, Layout, Row, Strip};
 use super::atlas_legend::draw_legend;
-use super::checks::{mark, style_of};
+use super::checks_line::{mark, style_of};
 use super::grid_scale::{colours, grid_theme, title};
 use super::head_value::{value, why_undefined};
 use super::statistic_figure::UNDEFINED;

@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span};
 use super::atlas_layout::{Cell, Layout};
 use super::grid_scale::{grid_theme, undefined_in};
 use super::statistic_figure::UNDEFINED;
-use crate::figure::{cut, figure, fitting};
+use crate::figure::{cut_words, figure, fitting};
 use crate::state::runs::Shows;
 use crate::state::scene::Scene;
 use crate::widgets::legend::legend;
@@ -85,12 +85,13 @@ pub fn draw_legend(
     let lines = [(strips, meanings), (maps, about.to_vec())];
     let first = lines.len() - usize::from(n_lines).min(lines.len());
     for (nth, (mut line, parts)) in lines.into_iter().skip(first).enumerate() {
-        let room = width.saturating_sub(line.width() + 4);
+        let indent = if line.width() == 0 { " " } else { "   " };
+        let room = width.saturating_sub(line.width() + indent.len() + 1);
         let text = match fitting(&parts, room) {
-            none if none.is_empty() => cut(parts[0], room),
+            none if none.is_empty() => cut_words(parts[0], room),
             text => text,
         };
-        line.push_span(Span::styled(format!("   {text}"), app.theme.dim()));
+        line.push_span(Span::styled(format!("{indent}{text}"), app.theme.dim()));
         let area = Rect {
             y: layout.inside.bottom() - n_lines + nth as u16,
             height: 1,

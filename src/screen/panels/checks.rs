@@ -1,24 +1,20 @@
 //! Findings by severity and layer, each with how far past its threshold it is; below them, details of the selected line.
 
-use std::cmp::Ordering;
-
 use attnscope_checkpoint::counted::counted;
-use attnscope_checks::{Check, Finding, Influence, Probed, Severity, Verdict, page};
+use attnscope_checks::{Check, Influence, Probed, page};
 use attnscope_report::one_line;
 use attnscope_run::{Judgement, Pyramid, Subject};
-use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
-use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::checks_counts::{glyph, rank, title, words};
-use super::checks_sides::{Sides, both_findings};
-use crate::figure::{bar, cut, figure, fit, wrapped};
+use super::checks_counts::{title, words};
+use super::checks_line::{line, plain};
+use super::checks_list::{Entry, lines, selected_check};
+use crate::figure::{cut, fit, wrapped};
 use crate::state::app::App;
-use crate::state::filter::{List, Row};
-use crate::state::find::{Item, Target};
+use crate::state::filter::{List, window};
 use crate::state::keys::Action;
 use crate::state::scene::Scene;
 use crate::widgets::frame::{framed, waiting};
@@ -26,125 +22,13 @@ use crate::widgets::heatmap::Scale;
 use crate::widgets::hidden::Hidden;
 use crate::widgets::whole_map::{WholeMap, draw_whole};
 
-/// Columns of a finding's bar, and how many times its threshold fills it.
-const BAR: usize = 10;
-const LEAST_BAR: usize = 3;
-const FULL_BAR: f64 = 100.0;
-/// Columns of a check's name and of a place.
-const NAME: usize = 18;
-const PLACE: usize = 22;
-/// Columns of the label for which of two runs have a finding.
-const SIDES: usize = 12;
 /// Columns of the labels next to a finding's parts.
 const LABEL: usize = 11;
 /// Columns of the influence map's box.
 const MAP: u16 = 40;
 
-/// One line of the list.
-enum Entry<'a> {
-    Finding(&'a Finding),
-    /// A finding of A, of B or of both, when the screen shows the difference.
-    Side(&'a Finding, Sides),
-    /// A check without findings.
-    Check(&'static Check, &'a Verdict),
-}
-
-fn judgement(app: Scene<'_>) -> Option<&Judgement> {
+pub fn judgement(app: Scene<'_>) -> Option<&Judgement> {
     app.run()?.judgement.as_deref()
-}
-
-/// Entries of the list: findings, then checks that were not run, then the other checks without findings.
-fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
-    let both = both_findings(app).map(|both| {
-        let entry = |(finding, sides)| Entry::Side(finding, sides);
-        both.into_iter().map(entry).collect()
-    });
-    let own = || app.findings().iter().map(Entry::Finding).collect();
-    let mut entries: Vec<Entry<'_>> = both.unwrap_or_else(own);
-    let Some(judgement) = judgement(app) else {
-        return entries;
-    };
-    let mut quiet: Vec<(&'static Check, &Verdict)> = judgement
-        .verdicts
-        .iter()
-        .filter(|(_, verdict)| verdict.findings.is_empty())
-        .map(|(check, verdict)| (*check, verdict))
-        .collect();
-    quiet.sort_by_key(|(_, verdict)| rank(verdict));
-    entries.extend(
-        quiet
-            .into_iter()
-            .map(|(check, verdict)| Entry::Check(check, verdict)),
-    );
-    entries
-}
-
-/// Findings and checks as the palette lists them.
-pub fn palette_items(app: Scene<'_>) -> Vec<Item> {
-    let of = |(idx, entry): (usize, &Entry<'_>)| match entry {
-        Entry::Finding(finding) | Entry::Side(finding, _) => Item {
-            about: finding.evidence.clone(),
-            ..Item::new(
-                format!("{} {}", finding.check, finding.place),
-                "finding",
-                Target::Finding(idx),
-            )
-        },
-        Entry::Check(check, verdict) => Item {
-            about: format!("{}: {}", words(verdict.status), verdict.why),
-            ..Item::new(check.id, "check", Target::Finding(idx))
-        },
-    };
-    entries(app).iter().enumerate().map(of).collect()
-}
-
-/// The lines as they are searched: check, place and severity, or what became of the check.
-pub fn rows(app: Scene<'_>) -> Vec<Row> {
-    let text = |entry: &Entry<'_>| match entry {
-        Entry::Finding(finding) | Entry::Side(finding, _) => {
-            let severity = finding.severity.label();
-            format!("{} {} {severity}", finding.check, finding.place)
-        }
-        Entry::Check(check, verdict) => format!("{} {}", check.id, words(verdict.status)),
-    };
-    let entries = entries(app);
-    let texts = entries.iter().map(text).enumerate();
-    texts.map(|(key, text)| Row { key, text }).collect()
-}
-
-/// Index of the first line about a check.
-pub fn line_of(app: Scene<'_>, id: &str) -> Option<usize> {
-    entries(app).iter().position(|entry| match entry {
-        Entry::Finding(finding) | Entry::Side(finding, _) => finding.check == id,
-        Entry::Check(check, _) => check.id == id,
-    })
-}
-
-pub fn n_lines(app: Scene<'_>) -> usize {
-    entries(app).len()
-}
-
-fn selected(app: Scene<'_>) -> Option<Entry<'_>> {
-    let mut entries = entries(app);
-    let at = app
-        .checks_view
-        .line_idx
-        .min(entries.len().saturating_sub(1));
-    (!entries.is_empty()).then(|| entries.swap_remove(at))
-}
-
-pub fn selected_finding(app: Scene<'_>) -> Option<&Finding> {
-    match selected(app)? {
-        Entry::Finding(finding) | Entry::Side(finding, _) => Some(finding),
-        Entry::Check(..) => None,
-    }
-}
-
-pub fn selected_check(app: Scene<'_>) -> Option<&'static Check> {
-    match selected(app)? {
-        Entry::Finding(finding) | Entry::Side(finding, _) => attnscope_checks::find(finding.check),
-        Entry::Check(check, _) => Some(check),
-    }
 }
 
 /// Layout of the panel.
@@ -225,24 +109,27 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         framed(frame, parts.detail, app, "");
         return;
     }
-    let entries = entries(app);
-    let n_shown = inside.height as usize;
-    let at = app
-        .checks_view
-        .line_idx
-        .min(entries.len().saturating_sub(1));
-    let shown = app.visible(List::Findings, entries.len(), at, n_shown);
-    let mut lines: Vec<Line<'static>> = shown
-        .iter()
-        .map(|idx| line(app, &entries[*idx], *idx == at, inside.width as usize))
+    let lines = lines(app);
+    let window = window(lines.shown.len(), lines.at, inside.height as usize);
+    let first = window.start;
+    let mut drawn: Vec<Line<'static>> = window
+        .map(|nth| {
+            line(
+                app,
+                &lines,
+                lines.shown[nth],
+                nth == first,
+                inside.width as usize,
+            )
+        })
         .collect();
-    if lines.is_empty() && !entries.is_empty() {
-        lines.push(Line::styled(
+    if drawn.is_empty() && !lines.all.is_empty() {
+        drawn.push(Line::styled(
             " no finding and no check matches",
             app.theme.dim(),
         ));
     }
-    frame.render_widget(Paragraph::new(lines), inside);
+    frame.render_widget(Paragraph::new(drawn), inside);
     draw_detail(frame, parts.detail, app);
     let map = parts.map.filter(|area| !area.is_empty());
     if let (Some(area), Some(influence)) = (map, influence(app)) {
@@ -282,114 +169,22 @@ fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(line, last.intersection(inside));
 }
 
-/// A glyph for each severity, to tell them apart without colour.
-pub fn mark(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Error => "✖",
-        Severity::Warning => "!",
-        Severity::Info => "i",
-    }
-}
-
-pub fn style_of(theme: &Theme, severity: Severity) -> Style {
-    match severity {
-        Severity::Error => theme.bad(),
-        Severity::Warning => theme.notable(),
-        Severity::Info => theme.dim(),
-    }
-}
-
-fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> Line<'static> {
-    let theme = &app.theme;
-    let base = if is_selected {
-        theme.selected()
-    } else {
-        Style::new()
+/// What is known here of the selected line, in parts with their labels.
+pub fn here(app: Scene<'_>) -> Vec<(&'static str, String)> {
+    let mut parts = Vec::new();
+    let lines = lines(app);
+    let Some(entry) = lines.selected() else {
+        return parts;
     };
-    let spans = match entry {
-        Entry::Finding(finding) | Entry::Side(finding, _) => {
-            let style = style_of(theme, finding.severity);
-            let against = compared(finding);
-            let place = match finding.place.to_string() {
-                empty if empty.is_empty() => "whole model".to_owned(),
-                place => place,
-            };
-            let n_sides = if matches!(entry, Entry::Side(..)) {
-                SIDES
-            } else {
-                0
-            };
-            let used = 4 + n_sides + NAME + PLACE + BAR + 3 + 20;
-            let room = width.saturating_sub(used);
-            // What was measured must not be cut: the bar gives way first, then the place.
-            let over = used.saturating_sub(width);
-            let n_bar = BAR.saturating_sub(over).max(LEAST_BAR);
-            let n_place = PLACE - over.saturating_sub(BAR - n_bar).min(PLACE / 3);
-            // In very little room, leave the evidence to the box below.
-            let evidence = if room >= 16 {
-                fit(&finding.evidence, room)
-            } else {
-                String::new()
-            };
-            let labels = app.runs.b.as_ref().map(|second| second.way.labels());
-            let sides = match (entry, labels) {
-                (Entry::Side(_, Sides::OnlyA), Some([a, _])) => format!("only {a}"),
-                (Entry::Side(_, Sides::OnlyB), Some([_, b])) => format!("only {b}"),
-                (Entry::Side(_, Sides::Both), _) => "both".to_owned(),
-                _ => String::new(),
-            };
-            let sides = if sides.is_empty() {
-                sides
-            } else {
-                fit(&sides, SIDES)
-            };
-            vec![
-                Span::styled(
-                    format!(" {} ", mark(finding.severity)),
-                    if is_selected { base } else { style },
-                ),
-                Span::styled(sides, theme.accent()),
-                Span::styled(fit(finding.check, NAME), base),
-                Span::styled(format!(" {}", fit(&place, n_place - 1)), base),
-                Span::raw("▕"),
-                Span::styled(fit(&bar(excess(finding), n_bar), n_bar), style),
-                Span::raw("▏"),
-                Span::raw(format!(" {}", fit(&against, 19))),
-                Span::styled(evidence, theme.dim()),
-            ]
+    match entry {
+        Entry::Group { group, .. } => {
+            parts.push(("where", group.places()));
+            parts.push(("seen", group.seen()));
+            let (values, threshold) = (group.values(), group.threshold());
+            parts.push(("measured", format!("{values} (threshold {threshold})")));
+            parts.push(("do", group.worst.advice.clone()));
         }
-        Entry::Check(check, verdict) => {
-            let glyph = glyph(verdict);
-            let why = fit(&verdict.why, width.saturating_sub(4 + NAME + 17));
-            vec![
-                Span::styled(format!(" {glyph} "), base),
-                Span::styled(fit(check.id, NAME), base),
-                Span::styled(format!(" {}", fit(words(verdict.status), 16)), theme.dim()),
-                Span::styled(why, theme.dim()),
-            ]
-        }
-    };
-    Line::from(spans)
-}
-
-/// Length of the bar: from the threshold to a hundred times the threshold, on a logarithmic scale.
-fn excess(finding: &Finding) -> f32 {
-    let excess = finding.excess();
-    if !excess.is_finite() {
-        return 1.0;
-    }
-    ((excess.max(1.0).ln() / FULL_BAR.ln()) as f32).clamp(0.05, 1.0)
-}
-
-fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let theme = &app.theme;
-    let Some(entry) = selected(app) else {
-        framed(frame, area, app, "");
-        return;
-    };
-    let mut parts: Vec<(&str, String)> = Vec::new();
-    let check = match &entry {
-        Entry::Finding(finding) | Entry::Side(finding, _) => {
+        Entry::Finding { finding, .. } => {
             let unit = match finding.unit {
                 "" => String::new(),
                 unit => format!(" {unit}"),
@@ -398,65 +193,68 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             let [value, threshold] = [finding.value, finding.threshold].map(plain);
             parts.push(("measured", format!("{value}{unit} (threshold {threshold})")));
             parts.push(("do", finding.advice.clone()));
-            attnscope_checks::find(finding.check)
         }
         Entry::Check(check, verdict) => {
             let status = words(verdict.status);
             parts.push(("says", format!("{status}: {}", verdict.why)));
             if let Some(tester) = verdict.would_test {
-                let target = app.labels()[0];
-                parts.push(("tests it", tester.command(target, check.id)));
+                let path = app.state().checkpoint_path();
+                let target = path.map_or_else(
+                    || "CHECKPOINT".to_owned(),
+                    |path| path.display().to_string(),
+                );
+                parts.push(("tests it", tester.command(&target, check.id)));
             }
-            Some(*check)
         }
+    }
+    parts
+}
+
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let theme = &app.theme;
+    let lines = lines(app);
+    let Some(entry) = lines.selected() else {
+        framed(frame, area, app, "");
+        return;
     };
-    if let Some(check) = check {
+    let mut parts = here(app);
+    if let Some(check) = selected_check(app) {
         parts.push(("it matters", why_it_matters(check)));
     }
-    let mut title = match &entry {
-        Entry::Finding(finding) | Entry::Side(finding, _) => {
-            format!(" {} · {} ", finding.check, finding.severity.label())
+    let mut title = match entry {
+        Entry::Group { group, .. } => {
+            let (check, severity) = (group.worst.check, group.worst.severity.label());
+            let n = group.counted().map_or(String::new(), |n| format!("· {n} "));
+            format!(" {check} · {severity} {n}")
+        }
+        Entry::Finding { finding, .. } => {
+            let (check, severity) = (finding.check, finding.severity.label());
+            match finding.place.to_string() {
+                whole if whole.is_empty() => format!(" {check} · {severity} "),
+                place => format!(" {check} · {severity} · {place} "),
+            }
         }
         Entry::Check(check, _) => format!(" {} ", check.id),
     };
     let inside = ratatui::widgets::Block::bordered().inner(area);
     let width = (inside.width as usize).saturating_sub(LABEL + 1);
-    let mut lines = Vec::new();
+    let mut drawn = Vec::new();
     for (label, text) in parts {
         for (nth, line) in wrapped(&text, width).into_iter().enumerate() {
             let label = if nth == 0 { label } else { "" };
-            lines.push(Line::from(vec![
+            drawn.push(Line::from(vec![
                 Span::styled(format!(" {}", fit(label, LABEL)), theme.dim()),
                 Span::raw(line),
             ]));
         }
     }
-    let n_left = lines.len().saturating_sub(inside.height as usize);
+    let n_left = drawn.len().saturating_sub(inside.height as usize);
     if n_left > 0 {
-        let lines = counted(n_left, "more line");
-        title += &format!("· {lines}: {} ", app.keys.key(Action::OpenPage));
+        let more = counted(n_left, "more line");
+        title += &format!("· {more}: {} ", app.keys.key(Action::OpenPage));
     }
     framed(frame, area, app, title);
-    frame.render_widget(Paragraph::new(lines), inside);
-}
-
-/// Value and threshold, and which of them is larger.
-fn compared(finding: &Finding) -> String {
-    let [value, threshold] = [finding.value, finding.threshold].map(plain);
-    let sign = match finding.value.partial_cmp(&finding.threshold) {
-        Some(Ordering::Less) => "<",
-        Some(Ordering::Greater) => ">",
-        Some(Ordering::Equal) => "=",
-        None => "vs",
-    };
-    format!("{value} {sign} {threshold}")
-}
-
-fn plain(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        value => figure(value, 0),
-    }
+    frame.render_widget(Paragraph::new(drawn), inside);
 }
 
 /// The part of a check's page that says why it matters, on one line.
@@ -489,17 +287,21 @@ fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, influence: 
     draw_whole(frame, inside, &whole);
 }
 
-/// Selects the line under the pointer.
+/// Selects the line under the pointer; the second of two clicks on a group unfolds it or folds it.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let list = parts(app.scene(), area).list;
     let inside = lines_inside(app.scene(), list);
     if !inside.contains(Position::new(column, row)) {
         return;
     }
-    let (n, n_shown) = (n_lines(app.scene()), inside.height as usize);
-    let at = app.checks_view.line_idx.min(n.saturating_sub(1));
-    let shown = app.visible(List::Findings, n, at, n_shown);
-    if let Some(line_idx) = shown.get((row - inside.y) as usize) {
-        app.checks_view.line_idx = *line_idx;
+    let lines = lines(app.scene());
+    let mut window = window(lines.shown.len(), lines.at, inside.height as usize);
+    let Some(nth) = window.nth((row - inside.y) as usize) else {
+        return;
+    };
+    let (is_again, line_idx) = (nth == lines.at, lines.shown[nth]);
+    app.checks_view.line_idx = line_idx;
+    if is_again {
+        app.toggle_fold();
     }
 }

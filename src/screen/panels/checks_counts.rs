@@ -4,9 +4,10 @@ use attnscope_checkpoint::counted::counted;
 use attnscope_checks::{Severity, Status, Tester, Verdict};
 use attnscope_run::Judgement;
 
-use super::checks_sides::{Sides, both_findings};
+use super::checks_sides::both_findings;
 use crate::state::keys::Action;
 use crate::state::scene::Scene;
+use crate::state::views::Sides;
 
 /// Sort order of checks in the list: those that can be run from here come right after the findings.
 pub fn rank(verdict: &Verdict) -> usize {
@@ -40,6 +41,7 @@ pub fn glyph(verdict: &Verdict) -> &'static str {
 pub fn words(status: Status) -> &'static str {
     match status {
         Status::NotTested => "not tested",
+        Status::NotApplicable => "not applicable",
         status => status.label(),
     }
 }

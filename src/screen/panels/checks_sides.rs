@@ -4,14 +4,7 @@ use attnscope_checks::Finding;
 
 use crate::state::run::Run;
 use crate::state::scene::Scene;
-
-/// Which of two runs have a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sides {
-    OnlyB,
-    OnlyA,
-    Both,
-}
+use crate::state::views::Sides;
 
 /// Findings of both runs: first those of B only, then those of A only, then those of both.
 pub fn both_findings(app: Scene<'_>) -> Option<Vec<(&Finding, Sides)>> {

@@ -127,7 +127,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let grids = app.grids().into_iter().zip(&parts.grids);
     for (grid, area) in grids.filter(|(_, area)| !area.is_empty()) {
-        head_grid::draw(frame, *area, app, 1, grid);
+        head_grid::draw(frame, *area, app, pitch(app, *area, grid), grid);
     }
     draw_maps(frame, parts.maps, app);
     if !parts.figures.is_empty() {
@@ -139,6 +139,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if !parts.differs.is_empty() {
         compare_differs::draw(frame, parts.differs, app);
     }
+}
+
+/// Lines per layer of a grid: cells of few layers are higher.
+fn pitch(app: Scene<'_>, area: Rect, grid: Stack) -> usize {
+    let n_layers = app.n_layers_of(grid);
+    let fits = |pitch: &usize| head_grid::height(n_layers, *pitch) <= usize::from(area.height);
+    [3, 2].into_iter().find(fits).unwrap_or(1)
 }
 
 fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
@@ -309,6 +316,9 @@ fn draw_map(
     draw_whole(frame, area, &whole);
 }
 
+/// Columns of a figure in A, in B and of its change, and of what stands around them.
+const FIGURES: usize = 27;
+
 /// Draws the figures of the selected head in both runs.
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
@@ -320,10 +330,10 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     };
     let n_columns = if inside.width >= 90 { 2 } else { 1 };
     let width = inside.width as usize / n_columns;
-    let name_width = width.saturating_sub(30).clamp(8, 24);
+    let name_width = width.saturating_sub(FIGURES).clamp(8, 24);
     let title = Line::from(Span::styled(
         format!(
-            " {:<name_width$}{:>9}{:>9}{:>10} ",
+            " {:<name_width$}{:>8}{:>8}{:>9} ",
             "",
             app.labels()[0],
             app.labels()[1],
@@ -335,7 +345,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let one = |stat: &Stat| -> Vec<Span<'static>> {
         let values = [before, after].map(|head| head.stats.of(*stat));
         let at = (stat.idx(), app.selection.head_idx);
-        let (figures, change) = change_of(layers, at, values, (9, 10));
+        let (figures, change) = change_of(layers, at, values, (8, 9));
         let style = if matches!(change.trim(), "0" | UNDEFINED) {
             theme.dim()
         } else {
@@ -443,7 +453,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
 pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
     app.both_runs().filter(|_| !app.shows_marked())?;
     let mut grids = app.grids().into_iter().zip(parts(app, area).grids);
-    grids.find_map(|(grid, area)| head_grid::place_at(app, area, 1, grid, at))
+    grids.find_map(|(grid, area)| head_grid::place_at(app, area, pitch(app, area, grid), grid, at))
 }
 
 /// Selects the head under the pointer.
@@ -453,6 +463,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     }
     let parts = parts(app.scene(), area);
     for (grid, area) in app.scene().grids().into_iter().zip(parts.grids) {
-        head_grid::click(app, area, 1, grid, at);
+        let pitch = pitch(app.scene(), area, grid);
+        head_grid::click(app, area, pitch, grid, at);
     }
 }

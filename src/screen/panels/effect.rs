@@ -176,7 +176,7 @@ fn draw_grid(
     shown: &EffectShown,
     ends: (f64, f64),
 ) {
-    let inside = framed(frame, area, app, title(app, shown));
+    let inside = ratatui::widgets::Block::bordered().inner(area);
     let theme = theme_of(app, ends);
     let width = cell_width(app, area.width as usize);
     let n_rows = (inside.height as usize).saturating_sub(2 + n_below(app, area.width) as usize);
@@ -185,6 +185,14 @@ fn draw_grid(
     let first = selected
         .saturating_sub(n_rows / 2)
         .min(n_layers.saturating_sub(n_rows));
+    let mut title = title(app, shown);
+    if n_rows < n_layers {
+        title += &format!(
+            "· layers {first}–{} of {n_layers} ",
+            first + n_rows.max(1) - 1
+        );
+    }
+    framed(frame, area, app, title);
     let numbers: String = (0..app.n_heads())
         .map(|head_idx| {
             let is_shown = width > 2 || head_idx % 5 == 0;
@@ -491,9 +499,8 @@ fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let scene = app.scene();
     let places = parts(scene, area);
-    let inside = |area: Rect| ratatui::widgets::Block::bordered().inner(area);
     let Some(shown) = scene.effects() else { return };
-    let list = inside(places.ranking);
+    let list = ratatui::widgets::Block::bordered().inner(places.ranking);
     if !list.contains(Position::new(column, row)) {
         return;
     }
@@ -503,10 +510,8 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
         .iter()
         .position(|(place, ..)| place.is_some_and(|p| p.is_same_head(&here)));
     let first = first_row(at, all.len(), list.height as usize);
-    let found = all
-        .get(first + (row - list.y) as usize)
-        .and_then(|(place, ..)| *place);
-    if let Some(place) = found {
+    let found = all.get(first + (row - list.y) as usize);
+    if let Some(place) = found.and_then(|(place, ..)| *place) {
         app.selection.stack = place.grid();
         app.selection.layer_idx = place.layer_idx.unwrap_or(0);
         app.selection.head_idx = place.head_idx.unwrap_or(0);

@@ -7,6 +7,7 @@ use attnscope_terminal::theme::Theme;
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
 
 use super::head_layout::{ENTROPIES, Parts, View, cells_in, is_whole, parts, view_of};
 use super::{head_row, hidden_cells};
@@ -39,20 +40,20 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .and_then(|layer| layer.heads.get(app.selection.head_idx));
     let is_named = head.is_some_and(|head| head.kind == Some(HeadType::Alignment));
     let named = if is_named { " · alignment head" } else { "" };
+    let what = format!("{named} · {change}{what} · query {query}");
     let place = format!(
-        "{named} · {change}{what} · query {query} “{}” → key {key} “{}”",
+        "{what} “{}” → key {key} “{}”",
         app.token(Axis::Query, query),
         app.token(Axis::Key, key)
     );
-    framed(
-        frame,
-        parts.frame,
-        app,
-        cut(
-            &selection_title(app, &place),
-            (parts.frame.width as usize).saturating_sub(4),
-        ),
-    );
+    // The tokens stand beside the map too.
+    let room = usize::from(parts.frame.width).saturating_sub(2);
+    let place = if selection_title(app, &place).width() <= room {
+        place
+    } else {
+        format!("{what} → key {key}")
+    };
+    framed(frame, parts.frame, app, selection_title(app, &place));
     match app.shown_detail() {
         Some(detail) => {
             if !parts.frame.is_empty() {
@@ -304,7 +305,7 @@ fn draw_legend(
     // In order of importance, as many as fit uncut.
     let needed = format!("{log}{resolution}");
     let room = (parts.frame.width as usize).saturating_sub(2);
-    let free = room.saturating_sub(3 + ends[0].len() + ends[1].len() + needed.chars().count());
+    let free = room.saturating_sub(4 + ends[0].len() + ends[1].len() + needed.chars().count());
     let mut line = legend(
         &map_theme(app),
         &format!(" {}", ends[0]),

@@ -11,7 +11,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::checks::{mark, style_of};
+use super::checks_line::{mark, style_of};
 use super::grid_scale::{colours, grid_theme, title, undefined_in};
 use super::head_value::{value, why_undefined};
 use super::marked::marked;

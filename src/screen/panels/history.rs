@@ -12,7 +12,7 @@ use super::history_strip::{
     Pool, Strip, draw_cells, draw_loss, draw_onsets, draw_signs, draw_steps, is_of_layers, signs,
 };
 use super::{history_curves, history_events, history_head};
-use crate::figure::{cut, figure, wrapped};
+use crate::figure::{cut, cut_words, figure, wrapped};
 use crate::state::app::App;
 use crate::state::history_view::{HistoryView, Reading};
 use crate::state::keys::Action;
@@ -128,9 +128,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 fn draw_strip(frame: &mut Frame<'_>, parts: &Parts, app: Scene<'_>, view: &HistoryView) {
     let strip = Strip::new(app, view, parts.cells);
     let rows = if is_of_layers(app) { "layer" } else { "head" };
-    let pooling = strip.pooling(Pool::of(app.statistic().id), rows);
-    let title = format!(" {} · {pooling} ", app.statistic().title);
-    let title = cut(&title, (parts.left.width as usize).saturating_sub(2));
+    let pool = Pool::of(app.statistic().id);
+    // The statistic must stay readable, then how many steps and rows a cell has.
+    let room = (parts.left.width as usize).saturating_sub(2);
+    let of = [strip.pooling(pool, rows), strip.cell(pool)]
+        .map(|of| format!(" {} · {of} ", app.statistic().title));
+    let title = of.iter().find(|title| title.chars().count() <= room);
+    let title = cut_words(title.unwrap_or(&of[1]), room);
     let title_width = title.chars().count();
     framed(frame, parts.left, app, title);
     let buf = frame.buffer_mut();

@@ -6,7 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use unicode_width::UnicodeWidthStr;
 
-use crate::figure::{cut, fit, wrapped};
+use crate::figure::{cut_words, fit, wrapped};
 use crate::state::history_view::{HistoryView, Reading};
 use crate::state::scene::Scene;
 
@@ -49,14 +49,14 @@ pub fn lines(view: &HistoryView, app: Scene<'_>, width: usize, room: usize) -> V
     if advice.len() > for_advice {
         let rest = advice.split_off(for_advice.saturating_sub(1));
         let rest: Vec<&str> = rest.iter().map(|line| line.trim_start()).collect();
-        advice.extend((for_advice > 0).then(|| cut(&format!("  {}", rest.join(" ")), width)));
+        advice.extend((for_advice > 0).then(|| cut_words(&format!("  {}", rest.join(" ")), width)));
     }
     let n_details = n_details - advice.len();
     let mut details = details;
     let is_cut = details.len() > n_details;
     details.truncate(n_details);
     if let Some((last, _)) = details.last_mut().filter(|_| is_cut) {
-        *last = cut(&format!("{last} …"), width);
+        *last = cut_words(&format!("{last} …"), width);
     }
     details.extend(advice.into_iter().map(|line| (line, theme.dim())));
     let details = details.into_iter();
@@ -69,7 +69,7 @@ pub fn lines(view: &HistoryView, app: Scene<'_>, width: usize, room: usize) -> V
             Part::Entry(nth) => nth,
             Part::Left(n) => {
                 let text = format!("… {n} more: f goes through all");
-                lines.push(Line::styled(cut(&text, width), theme.dim()));
+                lines.push(Line::styled(cut_words(&text, width), theme.dim()));
                 continue;
             }
         };
@@ -83,7 +83,7 @@ pub fn lines(view: &HistoryView, app: Scene<'_>, width: usize, room: usize) -> V
                 ("↗", theme.notable(), on_its_way(history, trend))
             }
         };
-        let text = cut(&format!("{sign} {text}"), width);
+        let text = cut_words(&format!("{sign} {text}"), width);
         lines.push(if chosen == Some(nth) {
             Line::styled(fit(&text, width), theme.selected())
         } else {
@@ -143,7 +143,7 @@ fn of_chosen(
         let (sign, style) = look(finding.severity, app);
         let nth = format!("{} of {}", group + 1, event.groups.len());
         let text = format!("  {sign} {nth}: {}", beginning(history, finding, others));
-        lines.push((cut(&text, width), style));
+        lines.push((cut_words(&text, width), style));
     }
     let mut reasons = reasons(history, finding);
     let advice = advice(&mut reasons, width);
@@ -159,7 +159,7 @@ fn of_event(view: &HistoryView, app: Scene<'_>, event: &Event<'_>, width: usize)
     }
     let advice = advice(&mut reasons(&view.history, event.worst()), width);
     let lists = event.lists(&view.history).into_iter();
-    let lists = lists.map(|line| (cut(&format!("  {line}"), width), app.theme.dim()));
+    let lists = lists.map(|line| (cut_words(&format!("  {line}"), width), app.theme.dim()));
     (lists.collect(), advice)
 }
 

@@ -4,6 +4,7 @@ use attnscope_checks::Severity;
 use attnscope_history::heading;
 use ratatui::text::Span;
 
+use crate::figure::fitting;
 use crate::header::NARROW;
 use crate::state::history_view::{HistoryView, Reading};
 use crate::state::scene::Scene;
@@ -13,10 +14,6 @@ pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Spa
     let view = app.state().training.as_ref()?;
     let theme = &app.theme;
     let program = if width < NARROW { " " } else { " attnscope  " };
-    let left = vec![
-        Span::styled(program, theme.title()),
-        Span::styled(heading(&view.history), theme.strong()),
-    ];
     let style = match view.reading {
         Reading::Over(Some(_)) => theme.bad(),
         Reading::Going => theme.accent(),
@@ -33,6 +30,19 @@ pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Spa
     } else {
         Span::raw(" ")
     });
+    let taken: usize = right.iter().map(Span::width).sum();
+    let room = (width as usize).saturating_sub(taken + program.len() + 1);
+    let heading = heading(&view.history);
+    let parts: Vec<&str> = heading.split(" · ").collect();
+    let heading = match fitting(&parts, room) {
+        // A name that does not fit is cut.
+        none if none.is_empty() => heading,
+        fitting => fitting,
+    };
+    let left = vec![
+        Span::styled(program, theme.title()),
+        Span::styled(heading, theme.strong()),
+    ];
     Some((left, right))
 }
 

@@ -162,6 +162,11 @@ impl Strip {
             (n, m) => format!("{} of {n} steps × {m} {rows}s", pool.label()),
         }
     }
+
+    /// What a cell shows of how many steps and rows, in few columns.
+    pub fn cell(&self, pool: Pool) -> String {
+        format!("{} of {} × {}", pool.label(), self.per_column, self.per_row)
+    }
 }
 
 /// Whether the chosen statistic is per layer.

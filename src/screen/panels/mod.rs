@@ -8,6 +8,8 @@ pub mod atlas_written;
 pub mod cell;
 pub mod checks;
 pub mod checks_counts;
+pub mod checks_line;
+pub mod checks_list;
 mod checks_sides;
 pub mod compare;
 mod compare_differs;
@@ -46,6 +48,7 @@ pub mod tokens;
 mod tokens_change;
 mod tokens_picture;
 pub mod tokens_shades;
+mod tokens_shares;
 
 use attnscope_spec::Place;
 use ratatui::Frame;

@@ -228,6 +228,10 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
+/// Columns of a bar at most, and those from which it has a scale.
+const MOST_BAR: usize = 80;
+const LEAST_SCALE: usize = 12;
+
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSummary) {
     let theme = &app.theme;
     let before = head_before(app);
@@ -245,12 +249,16 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
     let shown = shown_columns(app, head, width);
     let n_columns = shown.iter().filter(|shown| **shown).count();
     let used = 6 + TOKEN + n_columns * FIGURE + 2;
-    let n_bar = width.saturating_sub(used + TOKEN + 2).min(20);
+    let n_bar = width.saturating_sub(used + TOKEN + 2).min(MOST_BAR);
     let mut title = format!(" {:>4} {:<TOKEN$}", "", "query");
     for ((name, ..), _) in COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown) {
         title.push_str(&format!("{name:>FIGURE$}"));
     }
-    title.push_str(&format!("  {:<TOKEN$}", "looks at"));
+    title.push_str(&format!("  {:<TOKEN$} ", "looks at"));
+    // The bars repeat the largest weight, on a scale from 0 to 1.
+    if n_bar >= LEAST_SCALE {
+        title.push_str(&format!("{:<width$}1", "0 largest", width = n_bar - 1));
+    }
     let mut lines = vec![Line::styled(cut(&title, width), theme.dim())];
     let n_shown = (inside.height as usize).saturating_sub(1);
     let (n, selected) = (head.rows.len(), app.selection.query_idx);

@@ -16,7 +16,7 @@ use crate::widgets::chart::draw_chart;
 use crate::widgets::frame::{framed, selection_title, waiting};
 
 /// Columns of a number.
-const FIGURE: usize = 10;
+const FIGURE: usize = 9;
 
 /// Draws a layer's statistics before and after.
 pub fn draw(

@@ -298,7 +298,7 @@ fn draw_sheet(
 /// What hides cells of a map: patterns of heads have the mask of the model.
 fn hidden(app: Scene<'_>, map: &Map, per_cell: [usize; 2]) -> Hidden<'static> {
     let n = map.row_labels.len();
-    let is_own = map.is_of_heads() && map.column_labels.len() == n;
+    let is_own = map.is_pattern && map.column_labels.len() == n;
     let mask = app.attention().map(|spec| spec.mask);
     match mask.filter(|mask| is_own && mask.causal) {
         Some(mask) => Hidden::by(Some(Visibility::of_self(mask, n, None)), per_cell),

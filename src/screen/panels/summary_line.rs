@@ -9,7 +9,7 @@ use attnscope_checks::{Severity, Status};
 use attnscope_spec::Place;
 use ratatui::text::{Line, Span};
 
-use super::checks::{mark, style_of};
+use super::checks_line::{mark, style_of};
 use crate::figure::cut;
 use crate::state::run::{Run, RunState};
 use crate::state::scene::Scene;

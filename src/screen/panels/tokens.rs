@@ -12,7 +12,7 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::tokens_shades::{Shades, axes, selected};
-use super::{tokens_change, tokens_picture};
+use super::{tokens_change, tokens_picture, tokens_shares};
 use crate::figure::{cut, figure, fit, fitting, token_label};
 use crate::state::app::App;
 use crate::state::filter::List;
@@ -27,10 +27,8 @@ struct Parts {
 }
 
 fn parts(app: Scene<'_>, area: Rect) -> Parts {
-    let cannot = app
-        .subject()
-        .and_then(|subject| subject.why_not(Ability::Predict));
-    let has_predictions = cannot.is_none();
+    // Without predictions, a list of the tokens takes their room, but for a picture.
+    let has_predictions = shows_shares(app) || no_predictions(app).is_none();
     // The text takes the lines it needs, up to half of the panel; the rest is for predictions. A picture takes more.
     let picture = tokens_picture::picture(app);
     let n_lines = match picture {
@@ -54,6 +52,17 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         Layout::vertical([Constraint::Length(n_text), Constraint::Min(0)]).areas(area);
     app.arrange(area, &mut [&mut text, &mut predictions]);
     Parts { text, predictions }
+}
+
+/// Why the subject predicts no tokens.
+fn no_predictions(app: Scene<'_>) -> Option<&'static str> {
+    app.subject()
+        .and_then(|subject| subject.why_not(Ability::Predict))
+}
+
+/// Whether the tokens are listed below the text, by their share of the attention.
+fn shows_shares(app: Scene<'_>) -> bool {
+    no_predictions(app).is_some() && tokens_picture::picture(app).is_none() && app.run().is_some()
 }
 
 /// The boxes of the panel.
@@ -142,6 +151,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
     if parts.predictions.is_empty() {
         return;
+    }
+    if let Some(why) = no_predictions(app).filter(|_| shows_shares(app)) {
+        return tokens_shares::draw(frame, parts.predictions, app, why);
     }
     match app.both_runs().filter(|_| app.shows_difference()) {
         Some(both) => tokens_change::draw(frame, parts.predictions, app, both),

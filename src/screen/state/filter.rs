@@ -1,6 +1,7 @@
 //! Filters of lists, and the search that the finder leaves behind: which rows match, and which of them comes next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use attnscope_spec::{Place, Stack};
 
@@ -104,26 +105,31 @@ impl Filter {
     pub fn keeps(&self, key: usize) -> bool {
         self.kept.contains(&key)
     }
+}
 
-    /// The match some rows away from a row; from a row that does not match, the nearest one that way.
-    pub fn next(&self, from: usize, by: isize, wraps: bool) -> Option<usize> {
-        let last = self.matches.len().checked_sub(1)?;
-        let at = match self.matches.iter().position(|key| *key == from) {
-            Some(at) if wraps => {
-                (at as isize).wrapping_add(by).rem_euclid(last as isize + 1) as usize
-            }
-            Some(at) => at.saturating_add_signed(by).min(last),
-            None if by > 0 => {
-                let after = self.matches.iter().position(|key| *key > from);
-                after.unwrap_or(0)
-            }
-            None => {
-                let before = self.matches.iter().rposition(|key| *key < from);
-                before.unwrap_or(last)
-            }
-        };
-        self.matches.get(at).copied()
-    }
+/// The row some rows away from a row, among those that keys stop at; from elsewhere, the nearest one that way.
+pub fn next_stop(stops: &[usize], from: usize, by: isize, wraps: bool) -> Option<usize> {
+    let last = stops.len().checked_sub(1)?;
+    let at = match stops.iter().position(|key| *key == from) {
+        Some(at) if wraps => (at as isize).wrapping_add(by).rem_euclid(last as isize + 1) as usize,
+        Some(at) => at.saturating_add_signed(by).min(last),
+        None if by > 0 => {
+            let after = stops.iter().position(|key| *key > from);
+            after.unwrap_or(0)
+        }
+        None => {
+            let before = stops.iter().rposition(|key| *key < from);
+            before.unwrap_or(last)
+        }
+    };
+    stops.get(at).copied()
+}
+
+/// The rows that `n_rows` lines show of a list of `n`, around the selected one.
+pub fn window(n: usize, selected: usize, n_rows: usize) -> Range<usize> {
+    let first = selected.saturating_sub(n_rows / 2);
+    let first = first.min(n.saturating_sub(n_rows));
+    first..(first + n_rows).min(n)
 }
 
 /// The filters of all lists; a list without an entry shows all of its rows.
@@ -185,15 +191,11 @@ impl App {
     ///
     /// The keys of such a list are the indices of its rows.
     pub fn visible(&self, list: List, n: usize, selected: usize, n_rows: usize) -> Vec<usize> {
-        let window = |n: usize, at: usize| {
-            let first = at.saturating_sub(n_rows / 2).min(n.saturating_sub(n_rows));
-            first..(first + n_rows).min(n)
-        };
         let Some(filter) = self.filter_of(list) else {
-            return window(n, selected).collect();
+            return window(n, selected, n_rows).collect();
         };
         let at = filter.matches.partition_point(|key| *key < selected);
-        let shown = window(filter.matches.len(), at).map(|nth| filter.matches[nth]);
+        let shown = window(filter.matches.len(), at, n_rows).map(|nth| filter.matches[nth]);
         shown.filter(|key| *key < n).collect()
     }
 
@@ -250,15 +252,16 @@ mod tests {
     fn steps_lead_from_match_to_match_and_from_elsewhere_to_the_nearest() {
         let kings = filter("king");
         assert_eq!((kings.matches.as_slice(), kings.n_all), (&[1, 4][..], 5));
+        let next = |from, by, wraps| next_stop(&kings.matches, from, by, wraps);
         assert!(kings.keeps(4) && !kings.keeps(0));
-        assert_eq!(kings.next(2, 1, true), Some(4));
-        assert_eq!(kings.next(2, -1, true), Some(1));
-        assert_eq!(kings.next(1, 1, true), Some(4));
-        assert_eq!(kings.next(4, 1, true), Some(1));
-        assert_eq!(kings.next(4, 1, false), Some(4));
-        assert_eq!(kings.next(1, isize::MAX / 2, false), Some(4));
-        assert_eq!(kings.next(4, isize::MIN / 2, false), Some(1));
-        assert_eq!(filter("xyz").next(2, 1, true), None);
-        assert_eq!(filter("xyz").next(2, -1, true), None);
+        assert_eq!(next(2, 1, true), Some(4));
+        assert_eq!(next(2, -1, true), Some(1));
+        assert_eq!(next(1, 1, true), Some(4));
+        assert_eq!(next(4, 1, true), Some(1));
+        assert_eq!(next(4, 1, false), Some(4));
+        assert_eq!(next(1, isize::MAX / 2, false), Some(4));
+        assert_eq!(next(4, isize::MIN / 2, false), Some(1));
+        assert_eq!(next_stop(&[], 2, 1, true), None);
+        assert_eq!(next_stop(&[], 2, -1, true), None);
     }
 }

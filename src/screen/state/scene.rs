@@ -99,7 +99,12 @@ impl<'a> Scene<'a> {
         if is_model || statistic_idx >= STATISTICS.len() {
             return true;
         }
-        let is_told = |stats: &Values| stats.measured(statistic_idx).is_some();
+        // What an alignment cannot have is no fault of it.
+        let is_alignment = matches!(self.subject(), Some(Subject::Alignment(_)));
+        let is_told = |stats: &Values| {
+            let value = stats.measured(statistic_idx);
+            value.is_some_and(|value| !is_alignment || !value.is_nan())
+        };
         let mut layers = self
             .run()
             .into_iter()

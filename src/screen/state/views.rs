@@ -1,7 +1,8 @@
 //! Display choices and scroll positions of each panel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use attnscope_checks::{Finding, Severity};
 use attnscope_run::{HeadMap, TensorStats};
 
 /// An axis of a map.
@@ -43,10 +44,46 @@ pub struct ModelView {
     pub stats: BTreeMap<String, Option<Option<TensorStats>>>,
 }
 
-/// The selected line of the Checks panel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Which of two runs have a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sides {
+    OnlyB,
+    OnlyA,
+    Both,
+}
+
+/// Findings of the Checks panel that are one line until it is unfolded: those of one check, severity, limit and kind of place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fold {
+    check: &'static str,
+    severity: Severity,
+    /// Bits of the limit.
+    threshold: u64,
+    is_of_layers: bool,
+    is_of_heads: bool,
+    /// Which runs have them, if two are compared.
+    sides: Option<Sides>,
+}
+
+impl Fold {
+    /// The fold of a finding.
+    pub fn of(finding: &Finding, sides: Option<Sides>) -> Self {
+        Self {
+            check: finding.check,
+            severity: finding.severity,
+            threshold: finding.threshold.to_bits(),
+            is_of_layers: finding.place.layer_idx.is_some(),
+            is_of_heads: finding.place.head_idx.is_some(),
+            sides,
+        }
+    }
+}
+
+/// The selected line of the Checks panel, counted with all lines unfolded, and what is unfolded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChecksView {
     pub line_idx: usize,
+    pub unfolded: BTreeSet<Fold>,
 }
 
 /// Display choices of the Compare panel.

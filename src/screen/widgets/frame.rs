@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 use unicode_width::UnicodeWidthStr;
 
-use crate::figure::{cut, wrapped};
+use crate::figure::{cut, cut_words, wrapped};
 use crate::state::keys::Action;
 use crate::state::panel::Panel;
 use crate::state::run::{Preparing, RunState};
@@ -31,7 +31,7 @@ pub fn framed<'a>(
     app: Scene<'_>,
     title: impl Into<Line<'a>>,
 ) -> Rect {
-    // A title that does not fit between the corners ends in an ellipsis.
+    // A title that does not fit between the corners ends after a whole word, with an ellipsis.
     let room = (area.width as usize).saturating_sub(2);
     let block = ratatui::widgets::Block::bordered()
         .border_style(app.theme.border())
@@ -42,7 +42,7 @@ pub fn framed<'a>(
     inside
 }
 
-/// Cuts a line to at most `width` columns, ending in an ellipsis if something is missing.
+/// Cuts a line to at most `width` columns, after a whole word and with an ellipsis if something is missing.
 fn cut_line(line: Line<'_>, width: usize) -> Line<'_> {
     if line.width() <= width {
         return line;
@@ -53,7 +53,7 @@ fn cut_line(line: Line<'_>, width: usize) -> Line<'_> {
         if room == 0 {
             break;
         }
-        let text = cut(&span.content, room);
+        let text = cut_words(&span.content, room);
         let is_whole = text == span.content;
         room = room.saturating_sub(text.width());
         spans.push(Span::styled(text, span.style));

@@ -8,6 +8,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::frame::clear_box;
 use crate::figure::{cut, fit, wrapped};
+use crate::panels::checks;
 use crate::state::copied::Copied;
 use crate::state::find::Find;
 use crate::state::scene::Scene;
@@ -20,12 +21,15 @@ pub(super) fn middle(area: Rect, width: u16, height: u16) -> Rect {
     )
 }
 
-/// Draws the page of a check.
+/// Draws the page of a check, below what is known of the selected findings.
 pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, scroll: usize) {
     const WIDTH: u16 = 100;
     let theme = &app.theme;
     let width = (WIDTH.min(area.width) as usize).saturating_sub(2).max(1);
-    let mut lines: Vec<Line<'static>> = Vec::new();
+    let mut lines = vec![Line::styled("Here", theme.title())];
+    let here = checks::here(app).into_iter();
+    lines.extend(here.map(|(label, text)| Line::raw(format!("{label}: {text}"))));
+    lines.push(Line::default());
     for (nth, part) in paragraphs(&attnscope_checks::page(check))
         .into_iter()
         .skip(1)

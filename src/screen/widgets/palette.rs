@@ -5,6 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
 
 use super::frame::clear_box;
 use crate::figure::{fit, wrapped};
@@ -59,9 +60,19 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) -> O
         (list, None)
     };
     let width = list.width as usize;
-    let name = (width.saturating_sub(KIND + MARK + 2) * 2 / 5).max(12);
-    let room = width.saturating_sub(name + KIND + MARK + 2);
     let shown = (first..first + n_rows).map_while(|idx| Some((idx, find.item(idx)?)));
+    let both = width.saturating_sub(KIND + MARK + 2);
+    // Names have two fifths, and what short descriptions leave.
+    let described = shown.clone().filter(|(_, item)| !item.about.is_empty());
+    let longest = described.fold((0, 0), |(name, about), (_, item)| {
+        (
+            name.max(item.label.width() + 1),
+            about.max(item.about.width()),
+        )
+    });
+    let most = both.saturating_sub(longest.1.min(both * 3 / 5));
+    let name = longest.0.min(most).max(both * 2 / 5).max(12);
+    let room = both.saturating_sub(name);
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (idx, item) in shown {
         let mark = if find.is_current(idx) { "● " } else { "  " };
