@@ -203,6 +203,9 @@ impl<'a> Exchange<'a> {
         width: usize,
         sequence: &Sequence,
     ) -> Option<Largest> {
+        if self.measure != Measure::Largest {
+            return None;
+        }
         let mut largest = Largest::default();
         let rows = of_a.chunks(width.max(1)).zip(of_b.chunks(width.max(1)));
         for (position_idx, (a, b)) in rows.enumerate() {
@@ -210,7 +213,7 @@ impl<'a> Exchange<'a> {
                 largest.add(position_idx * width, a, b);
             }
         }
-        (self.measure == Measure::Largest).then_some(largest)
+        Some(largest)
     }
 
     /// Compares one value of B, whose layer runs in isolation, with A's.

@@ -59,11 +59,12 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
     /// # Errors
     /// As for [`WeightReader::linear`].
     pub(super) fn read(
-        shelf: WeightReader<'a, O>,
+        maps: WeightReader<'a, O>,
         pre: &Option<NormSource>,
         spec: &ProjectionSpec,
         n_heads: usize,
     ) -> Result<Self> {
+        let shelf = maps.at_once();
         let latent = match &spec.latent {
             Some(latent) => Some(LatentWeights {
                 q: match &latent.q {
@@ -87,12 +88,12 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             if spec.reuses_keys() {
                 return Ok(None);
             }
-            shelf.linear_of(source, &fused).map(Some)
+            maps.linear_of(source, &fused).map(Some)
         };
         Ok(Self {
             pre: shelf.optional_norm(pre)?,
             pre_gate: NormGate::read(shelf, pre)?,
-            q: shelf.linear_of(&spec.q, &fused)?,
+            q: maps.linear_of(&spec.q, &fused)?,
             k: own(&spec.k)?,
             v: own(&spec.v)?,
             q_norm: shelf.optional_norm(&spec.q_norm)?,
@@ -254,11 +255,29 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
         Self::read_from(shelf, spec)
     }
 
-    fn read_from(shelf: WeightReader<'a, O>, spec: &BlockSpec) -> Result<Self> {
+    /// Reads weights for one prompt: those that are multiplied once may be read when they are.
+    ///
+    /// # Errors
+    /// As for [`BlockWeights::read`].
+    pub fn read_for_one_run(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        spec: &BlockSpec,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let shelf = WeightReader {
+            for_one_run: true,
+            ..WeightReader::new(ops, tensors, pace)
+        };
+        Self::read_from(shelf, spec)
+    }
+
+    fn read_from(maps: WeightReader<'a, O>, spec: &BlockSpec) -> Result<Self> {
+        let shelf = maps.at_once();
         // Each read checks only its own file. This check covers all shards: one that was replaced belongs to another save.
         shelf.tensors.unchanged()?;
         let attention = |pre, projections: &ProjectionSpec, n_heads| {
-            AttentionWeights::read(shelf, pre, projections, n_heads)
+            AttentionWeights::read(maps, pre, projections, n_heads)
         };
         let cross = match &spec.cross {
             Some(cross) => Some(CrossWeights {
@@ -291,7 +310,7 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
             attn_post: shelf.optional_norm(&spec.attn_post)?,
             cross,
             mlp: match &spec.feed_forward {
-                FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
+                FeedForward::Dense(mlp) => Some(MlpWeights::read(maps, mlp)?),
                 FeedForward::Experts(_) | FeedForward::None => None,
             },
             mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,

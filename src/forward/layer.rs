@@ -33,6 +33,22 @@ impl<'a, O: Ops> LayerWeights<'a, O> {
         Ok(Self(block.map(read).transpose()?))
     }
 
+    /// Reads weights for one prompt: those that are multiplied once may be read when they are.
+    ///
+    /// # Errors
+    /// As for [`LayerWeights::read`].
+    pub fn read_for_one_run(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        stack: &StackSpec,
+        layer_idx: usize,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let block = stack.blocks().get(layer_idx);
+        let read = |block| BlockWeights::read_for_one_run(ops, tensors, block, pace);
+        Ok(Self(block.map(read).transpose()?))
+    }
+
     /// Reads weights in a layout for multiplying a few rows many times, as in generation.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ mod hyper;
 mod indexer;
 mod keys_and_values;
 mod kv_cache;
+mod later;
 mod layer;
 pub mod mixer;
 mod mixing;

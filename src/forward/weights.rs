@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use attnscope_checkpoint::{TensorView, Tensors};
 use attnscope_compute::error::{Error, Result};
@@ -22,6 +23,8 @@ pub(super) struct WeightReader<'a, O> {
     pub pace: &'a dyn Pace,
     /// Whether weights are laid out for multiplying a few rows at a time.
     pub for_few_rows: bool,
+    /// Whether maps are multiplied once, so that a device may read them when they are.
+    pub for_one_run: bool,
 }
 
 impl<O> Clone for WeightReader<'_, O> {
@@ -39,6 +42,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
             tensors,
             pace,
             for_few_rows: false,
+            for_one_run: false,
         }
     }
 
@@ -58,6 +62,11 @@ impl<'a, O: Ops> WeightReader<'a, O> {
 
     /// Reads one of several maps that may be parts of one stored matrix.
     pub(super) fn linear_of(self, source: &LinearSource, fused: &Fused) -> Result<O::Linear<'a>> {
+        if self.for_one_run
+            && let Some(later) = self.later(source)?
+        {
+            return self.ops.linear_later(later);
+        }
         let takes_bf16 = self.ops.takes_bf16();
         let mut host = read_linear(self.tensors, source, takes_bf16, fused, self.pace)?;
         if self.for_few_rows {
@@ -316,7 +325,7 @@ fn read_rows(stored: &TensorView<'_>, source: &LinearSource, pace: &dyn Pace) ->
 
 /// A matrix whose columns hold several maps; it is read once for all of them.
 #[derive(Default)]
-pub(super) struct Fused(RefCell<Option<(String, Lent)>>);
+pub(super) struct Fused(RefCell<Option<(String, Arc<Lent>)>>);
 
 impl Fused {
     /// Returns the columns of `part`.
@@ -331,9 +340,19 @@ impl Fused {
         let found = held.take().filter(|(name, _)| *name == source.weight);
         let (_, whole) = held.insert(match found {
             Some(found) => found,
-            None => (source.weight.clone(), read_rows(stored, source, pace)?),
+            None => {
+                let whole = read_rows(stored, source, pace)?;
+                (source.weight.clone(), Arc::new(whole))
+            }
         });
         let (part, width) = (source.part, source.n_out());
+        if part.group == source.n_stored_out {
+            return Ok(HostWeight::Columns {
+                whole: Arc::clone(whole),
+                width: source.n_stored_out,
+                first: part.offset,
+            });
+        }
         let mut wide = lend(source.n_in * width);
         let n_at_once = (READ_AT_ONCE / source.n_stored_out.max(1)).max(1);
         let from = whole.par_chunks((n_at_once * source.n_stored_out).max(1));

@@ -131,6 +131,11 @@ fn run_passes<'a, O: Ops>(
             }
         }
         let reuse = reuse_buffers();
+        // A single prompt multiplies every map once.
+        let read = match passes.len() {
+            1 => LayerWeights::read_for_one_run,
+            _ => LayerWeights::read,
+        };
         for layer_idx in first..stack.n_layers() {
             if pace.stops() {
                 return Err(Error::Cancelled);
@@ -143,7 +148,7 @@ fn run_passes<'a, O: Ops>(
                     Some(weights) => weights,
                     None => {
                         let tensors = &model.checkpoint.tensors;
-                        let read = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
+                        let read = read(ops, tensors, stack, layer_idx, pace)?;
                         ahead.layer(stack, layer_idx + 1);
                         &*weights.insert(read)
                     }

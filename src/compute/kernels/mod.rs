@@ -5,6 +5,7 @@ pub mod amx;
 mod block_rounding;
 mod elementwise;
 mod few_rows;
+mod in_lanes;
 pub mod logit_row;
 mod product;
 pub mod recurrent;

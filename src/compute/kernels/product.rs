@@ -5,14 +5,16 @@ use std::sync::{Mutex, PoisonError};
 
 use gemm::Parallelism;
 
+use super::in_lanes::{in_lanes, is_usable};
+
 /// A read-only strided matrix view of a slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a> {
-    data: &'a [f32],
-    n_rows: usize,
-    n_cols: usize,
-    row_stride: usize,
-    col_stride: usize,
+    pub(super) data: &'a [f32],
+    pub(super) n_rows: usize,
+    pub(super) n_cols: usize,
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
 }
 
 impl<'a> Matrix<'a> {
@@ -79,10 +81,10 @@ impl<'a> Matrix<'a> {
 /// A writable row-major matrix view; its row stride may exceed its width.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
-    data: &'a mut [f32],
-    n_rows: usize,
-    n_cols: usize,
-    row_stride: usize,
+    pub(super) data: &'a mut [f32],
+    pub(super) n_rows: usize,
+    pub(super) n_cols: usize,
+    pub(super) row_stride: usize,
 }
 
 impl<'a> MatrixMut<'a> {
@@ -117,8 +119,7 @@ pub enum Threads {
 /// `out = left · right`, or `out += left · right` when `accumulate`.
 ///
 /// The order of an element's sum depends only on the length of the inner dimension: a row is bit-identical with any number of
-/// threads, and whether it is multiplied alone or with others. `gemm` sums small products in other orders; those are padded with
-/// rows of zeros until they are large enough.
+/// threads, and whether it is multiplied alone or with others. Few rows are multiplied [in lanes](in_lanes()), many by `gemm`.
 ///
 /// # Panics
 /// When the shapes do not match.
@@ -137,6 +138,22 @@ pub fn product(
     if out.n_rows == 0 || out.n_cols == 0 {
         return;
     }
+    if is_usable(out.n_rows, left.n_cols, &right) {
+        in_lanes(out, left, right, accumulate, threads);
+    } else {
+        by_gemm(out, left, right, accumulate, threads);
+    }
+}
+
+/// Like [`product`], by `gemm`. It sums small products in other orders; those are padded with rows of zeros until they are large
+/// enough.
+pub(super) fn by_gemm(
+    out: &mut MatrixMut<'_>,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+    accumulate: bool,
+    threads: Threads,
+) {
     if out.n_cols == 1 {
         return product_padded_column(out, left, right, accumulate, threads);
     }
@@ -149,7 +166,7 @@ pub fn product(
 }
 
 /// With at most this many outputs and as few rows, `gemm` splits inner dimensions above `LONG_SUM` differently.
-const FEW_OUTPUTS: usize = 64;
+pub(super) const FEW_OUTPUTS: usize = 64;
 const LONG_SUM: usize = 512;
 /// With at most this many values per output, `gemm` sums in lanes.
 const FEW_VALUES: usize = 256;
@@ -214,7 +231,7 @@ fn product_padded_column(
     }
     let mut to = MatrixMut::new(&mut sums, out.n_rows, 2, 2);
     let right = Matrix::row_major(&columns, right.n_rows, 2);
-    product(&mut to, left, right, accumulate, threads);
+    by_gemm(&mut to, left, right, accumulate, threads);
     for (row_idx, from) in sums.chunks(2).enumerate() {
         out.data[row_idx * out.row_stride] = from[0];
     }
@@ -243,7 +260,7 @@ fn first_cut(n_inner: usize) -> Option<usize> {
         }
         let left = vec![1.0; 2 * n_inner];
         let mut out = vec![0.0; 2 * n_outputs];
-        product(
+        by_gemm(
             &mut MatrixMut::new(&mut out, 2, n_outputs, n_outputs),
             Matrix::row_major(&left, 2, n_inner),
             Matrix::row_major(&right, n_outputs, n_inner).transposed(),

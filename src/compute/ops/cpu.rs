@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use super::{Activation, HostLinear, HostNorm, HostWeight, NormKind, OnHost, Ops};
+use super::{Activation, HostLinear, HostNorm, HostWeight, Later, NormKind, OnHost, Ops};
 use crate::attention::{HeadInput, HeadSummary, RopeTable, Run, stream_heads};
 use crate::error::{Error, Result};
 use crate::kernels::amx::{self, Bf16Matrix};
@@ -17,9 +17,21 @@ const WORK_AT_ONCE: usize = 1 << 30;
 /// Smallest number of outputs computed together: with fewer, packing would not pay off.
 const LEAST_OUTPUTS: usize = 64;
 
+/// With at most this many rows, reading weights takes as long as multiplying them.
+const FEW_ROWS: usize = 64;
+/// Weights that a thread reads before they are multiplied: few enough to be still in its caches.
+const READ_AT_ONCE: usize = 1 << 19;
+
 /// The CPU as a device. Weights are used where the reader stored them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu;
+
+/// An affine map on the CPU.
+#[derive(Debug)]
+pub enum CpuLinear<'a> {
+    Read(HostLinear<'a>),
+    Later(Later<'a>),
+}
 
 /// A matrix of activations whose memory is reused.
 #[derive(Debug, Clone, Default)]
@@ -40,21 +52,45 @@ impl Values {
     }
 }
 
-/// to += W·from, or to = W·from if there is no bias.
+/// Copies the bias, if there is one, to the columns of `to` from `first` on.
+fn put_bias(weights: &HostLinear<'_>, first: usize, to: &mut Values) {
+    if let Some(bias) = &weights.bias {
+        let rows = to.data.par_chunks_mut(to.width.max(1));
+        rows.for_each(|row| row[first..first + bias.len()].copy_from_slice(bias));
+    }
+}
+
+/// The weights of a map as a matrix. // [n_in, n_out]
+fn matrix_of<'w>(weights: &HostLinear<'_>, values: &'w [f32]) -> Matrix<'w> {
+    let (rows, columns) = if weights.is_input_major {
+        (weights.n_in, weights.n_out)
+    } else {
+        (weights.n_out, weights.n_in)
+    };
+    let stored = match &weights.weight {
+        HostWeight::Columns { width, first, .. } => {
+            Matrix::new(&values[*first..], rows, columns, *width, 1)
+        }
+        _ => Matrix::row_major(values, rows, columns),
+    };
+    if weights.is_input_major {
+        stored
+    } else {
+        stored.transposed()
+    }
+}
+
+/// to += W·from, or to = W·from if there is no bias, in the columns of `to` from `first` on.
 fn product_f32(
     from: &Values,
     weight: &[f32],
     weights: &HostLinear<'_>,
-    to: &mut Values,
+    (first, to): (usize, &mut Values),
     pace: &dyn Pace,
 ) -> Result<()> {
     let n_rows = from.n_rows();
     let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
-    let right = if weights.is_input_major {
-        Matrix::row_major(weight, weights.n_in, weights.n_out)
-    } else {
-        Matrix::row_major(weight, weights.n_out, weights.n_in).transposed()
-    }; // [n_in, n_out]
+    let right = matrix_of(weights, weight);
     let per_output = (n_rows * weights.n_in).max(1);
     let n_at_once = (WORK_AT_ONCE / per_output).max(LEAST_OUTPUTS);
     for start in (0..weights.n_out).step_by(n_at_once) {
@@ -63,8 +99,8 @@ fn product_f32(
         }
         let outputs = start..(start + n_at_once).min(weights.n_out);
         let n_outputs = outputs.len();
-        let out = &mut to.data[start..];
-        let mut out = MatrixMut::new(out, n_rows, n_outputs, weights.n_out);
+        let out = to.data.get_mut(first + start..).unwrap_or_default();
+        let mut out = MatrixMut::new(out, n_rows, n_outputs, to.width);
         let has_bias = weights.bias.is_some();
         kernels::product(
             &mut out,
@@ -123,17 +159,66 @@ fn grams(output: &HostLinear<'_>, n_heads: usize, d_value: usize, pace: &dyn Pac
     grams.unwrap_or_default().concat()
 }
 
+/// to = W·from + b.
+fn multiply(
+    from: &Values,
+    weights: &HostLinear<'_>,
+    to: &mut Values,
+    pace: &dyn Pace,
+) -> Result<()> {
+    let n_rows = from.n_rows();
+    to.reshape(n_rows, weights.n_out);
+    put_bias(weights, 0, to);
+    match &weights.weight {
+        HostWeight::F32(weight) => product_f32(from, weight, weights, (0, to), pace),
+        HostWeight::Lent(weight) => product_f32(from, weight, weights, (0, to), pace),
+        HostWeight::Columns { whole, .. } => product_f32(from, whole, weights, (0, to), pace),
+        HostWeight::Bf16(bits) => product_bf16(from, bits, weights, to, pace),
+        HostWeight::FewRows(laid_out) => {
+            if pace.stops() {
+                return Err(Error::Cancelled);
+            }
+            few_rows(laid_out, &from.data, weights.bias.is_some(), &mut to.data);
+            pace.did((n_rows * weights.n_in * weights.n_out) as u64);
+            Ok(())
+        }
+    }
+}
+
+/// Like [`multiply`]; for a few rows, weights are read and multiplied in parts that stay in the processor's cache.
+fn read_and_multiply(
+    from: &Values,
+    later: &Later<'_>,
+    to: &mut Values,
+    pace: &dyn Pace,
+) -> Result<()> {
+    if from.n_rows() > FEW_ROWS {
+        return multiply(from, &later.whole()?, to, pace);
+    }
+    to.reshape(from.n_rows(), later.n_out);
+    for outputs in later.ranges(READ_AT_ONCE * rayon::current_num_threads()) {
+        let part = (later.read)(outputs.clone())?;
+        put_bias(&part, outputs.start, to);
+        product_f32(from, &part.widened(), &part, (outputs.start, to), pace)?;
+    }
+    Ok(())
+}
+
 impl Ops for Cpu {
     type Buffer = Values;
-    type Linear<'a> = HostLinear<'a>;
+    type Linear<'a> = CpuLinear<'a>;
     type Norm<'a> = HostNorm<'a>;
 
     fn takes_bf16(&self) -> bool {
         amx::is_usable()
     }
 
-    fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<HostLinear<'a>> {
-        Ok(host)
+    fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<CpuLinear<'a>> {
+        Ok(CpuLinear::Read(host))
+    }
+
+    fn linear_later<'a>(&self, later: Later<'a>) -> Result<CpuLinear<'a>> {
+        Ok(CpuLinear::Later(later))
     }
 
     fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<HostNorm<'a>> {
@@ -141,8 +226,8 @@ impl Ops for Cpu {
     }
 
     fn for_few_rows<'a>(&self, host: HostLinear<'a>) -> HostLinear<'a> {
-        let is_plain = matches!(host.weight, HostWeight::F32(_) | HostWeight::Lent(_));
-        if !is_plain || !FewRows::is_usable(host.n_out, host.n_in) {
+        let is_narrow = matches!(host.weight, HostWeight::Bf16(_) | HostWeight::FewRows(_));
+        if is_narrow || !FewRows::is_usable(host.n_out, host.n_in) {
             return host;
         }
         let values = host.widened();
@@ -187,29 +272,13 @@ impl Ops for Cpu {
     fn linear(
         &self,
         from: &Values,
-        weights: &HostLinear<'_>,
+        weights: &CpuLinear<'_>,
         to: &mut Values,
         pace: &dyn Pace,
     ) -> Result<()> {
-        let n_rows = from.n_rows();
-        to.reshape(n_rows, weights.n_out);
-        if let Some(bias) = &weights.bias {
-            to.data
-                .par_chunks_mut(weights.n_out)
-                .for_each(|row| row.copy_from_slice(bias));
-        }
-        match &weights.weight {
-            HostWeight::F32(weight) => product_f32(from, weight, weights, to, pace),
-            HostWeight::Lent(weight) => product_f32(from, weight, weights, to, pace),
-            HostWeight::Bf16(bits) => product_bf16(from, bits, weights, to, pace),
-            HostWeight::FewRows(laid_out) => {
-                if pace.stops() {
-                    return Err(Error::Cancelled);
-                }
-                few_rows(laid_out, &from.data, weights.bias.is_some(), &mut to.data);
-                pace.did((n_rows * weights.n_in * weights.n_out) as u64);
-                Ok(())
-            }
+        match weights {
+            CpuLinear::Read(weights) => multiply(from, weights, to, pace),
+            CpuLinear::Later(later) => read_and_multiply(from, later, to, pace),
         }
     }
 
@@ -364,10 +433,18 @@ impl Ops for Cpu {
     fn head_output_norms(
         &self,
         (rows, n_column_heads): (&Values, usize),
-        output: &HostLinear<'_>,
+        output: &CpuLinear<'_>,
         n_heads: usize,
         pace: &dyn Pace,
     ) -> Result<Vec<Vec<f32>>> {
+        let read;
+        let output = match output {
+            CpuLinear::Read(output) => output,
+            CpuLinear::Later(later) => {
+                read = later.whole()?;
+                &read
+            }
+        };
         let d_value = output.n_in / n_heads;
         let n_rows = rows.n_rows();
         let grams = output

@@ -5,19 +5,22 @@
 mod candle;
 mod compute;
 mod cpu;
+mod later;
 mod spare;
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 pub use candle::{Affine, Candle, NormWeights, OnCandle};
 pub use compute::{Compute, Device};
-pub use cpu::{Cpu, Values};
+pub use cpu::{Cpu, CpuLinear, Values};
+pub use later::Later;
 pub use spare::{Lent, LentBits, Reuse, lend, lend_bits, reuse_buffers};
 
 use crate::attention::{HeadSummary, RopeTable, Run};
 use crate::error::Result;
 pub use crate::kernels::Activation;
+use crate::kernels::vectors::columns;
 use crate::kernels::{self, FewRows};
 use crate::pace::Pace;
 
@@ -41,6 +44,13 @@ pub enum HostWeight<'a> {
     F32(Cow<'a, [f32]>),
     /// Widened into a buffer that the next layer reuses.
     Lent(Lent),
+    /// Some columns of a matrix that several maps share; input-major.
+    Columns {
+        whole: Arc<Lent>,
+        /// Number of columns of the whole matrix.
+        width: usize,
+        first: usize,
+    },
     /// The bits of bf16 numbers as stored in the file, for devices that accept them ([`Ops::takes_bf16`]).
     Bf16(LentBits),
     /// Repacked for products with a few rows at a time.
@@ -53,6 +63,11 @@ impl HostLinear<'_> {
         match &self.weight {
             HostWeight::F32(values) => Cow::Borrowed(values),
             HostWeight::Lent(values) => Cow::Borrowed(values),
+            HostWeight::Columns {
+                whole,
+                width,
+                first,
+            } => columns(whole, *width, *first, self.n_out).into(),
             HostWeight::Bf16(bits) => kernels::widen_bf16(bits).into(),
             HostWeight::FewRows(laid_out) => laid_out.values(self.is_input_major).into(),
         }
@@ -101,6 +116,11 @@ pub trait Ops: Sync {
     /// Moves weights to the device.
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;
     fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<Self::Norm<'a>>;
+
+    /// Takes weights that are multiplied once; a device may read them when they are.
+    fn linear_later<'a>(&self, later: Later<'a>) -> Result<Self::Linear<'a>> {
+        self.linear_weights(later.whole()?)
+    }
 
     /// Repacks weights for many products with a few rows at a time; results stay bit-identical.
     fn for_few_rows<'a>(&self, host: HostLinear<'a>) -> HostLinear<'a> {
