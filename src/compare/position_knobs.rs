@@ -66,10 +66,13 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         Bias::Buckets(_) => "buckets",
         Bias::Relative(_) => "relative",
         Bias::Grid(_) => "places of a grid",
+        Bias::Pairs(_) => "pairs of positions",
         Bias::Steps(_) => "steps in rows and columns",
     };
     let kind = match &spec.bias {
-        Bias::Buckets(_) | Bias::Grid(_) | Bias::Steps(_) | Bias::Relative(_) => Shape,
+        Bias::Buckets(_) | Bias::Grid(_) | Bias::Pairs(_) | Bias::Steps(_) | Bias::Relative(_) => {
+            Shape
+        }
         _ => Computation,
     };
     list.word(kind, "bias", bias);
@@ -86,10 +89,18 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
             list.count(Computation, "bias_max_distance", buckets.max_distance);
             list.word(Computation, "bias_both_sides", buckets.is_bidirectional);
             list.word(Computation, "bias_is_scaled", buckets.is_scaled);
+            if let Some(each) = buckets.each {
+                list.count(Computation, "bias_own_bucket", each.own);
+                list.word(Computation, "bias_counts_back", each.counts_back);
+            }
         }
         Bias::Grid(distances) => {
             let [rows, columns] = distances.grid;
             list.word(Shape, "bias_grid", format!("{rows} × {columns}"));
+        }
+        Bias::Pairs(pairs) => {
+            list.count(Shape, "bias_positions", pairs.n_positions);
+            list.word(Shape, "bias_shared", pairs.is_shared);
         }
         Bias::Steps(steps) => {
             let [rows, columns] = steps.grid;

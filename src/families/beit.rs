@@ -112,7 +112,10 @@ fn distances(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec) -
         return Err(Error::config(reader.path(), "image_size", problem));
     }
     note_bias(reader, "learned, by distance in rows and columns");
-    let distances = GridDistances { grid };
+    let distances = GridDistances {
+        grid,
+        has_first: true,
+    };
     let stack = &mut spec.stacks[0];
     let base = stack.embed.tokens.tensor.clone();
     let base = base

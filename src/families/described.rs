@@ -10,7 +10,7 @@ use super::layouts::Keys;
 use super::overrides::value_of_stack;
 use super::reading::bart_like::decoder_start;
 use super::reading::described::{Described, ENCODER, EmbedScale, Positions, Sizes};
-use super::reading::{activation_by_name, note_attention};
+use super::reading::{activation_by_name, note_attention, note_bias};
 
 pub const FAMILY: Family = Family::own("described", "Described", read).with_keys(Keys::Described);
 
@@ -26,6 +26,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let mut spec = described.spec(&checkpoint.tensors).map_err(refused)?;
     if let Some(attention) = spec.main_stack().first_attention().cloned() {
         note_attention(reader, &attention, Origin::Family);
+    }
+    if let Some(bias) = &described.bias {
+        note_bias(reader, bias.words());
     }
     spec.family = FAMILY.model_type;
     if let Some(encoder) = &described.encoder {

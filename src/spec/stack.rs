@@ -1,6 +1,6 @@
 //! A stack: embedding, layers and final norm of one residual stream.
 
-use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::attention::{AttentionSpec, Bias};
 
 use super::block::BlockSpec;
 use super::embed::EmbedSpec;
@@ -78,11 +78,14 @@ impl StackSpec {
         }
     }
 
-    /// Whether sines of distances are computed, up to the longest one.
+    /// Whether sines of distances are computed, up to the longest one, or scores have a stored value for each query and key.
     pub(crate) fn reaches_to_an_end(&self) -> bool {
-        let own = self.blocks().iter().filter_map(BlockSpec::own);
-        let mut relative = own.filter_map(|own| own.projections.relative.as_deref());
-        relative.any(|relative| relative.embeddings.table().is_none())
+        let mut own = self.blocks().iter().filter_map(BlockSpec::own);
+        own.any(|own| {
+            let relative = own.projections.relative.as_deref();
+            relative.is_some_and(|relative| relative.embeddings.table().is_none())
+                || matches!(own.attention.bias, Bias::Pairs(_) | Bias::Grid(_))
+        })
     }
 
     /// Number of layers; a recurrent network counts as one.

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use attnscope_checkpoint::values::Values;
+use attnscope_compute::attention::{Alibi, Bias};
 use attnscope_prompt::{PromptForm, Request, Source, prepare};
 use attnscope_spec::{LabelKind, StackSpec};
 use safetensors::SafeTensors;
-use testing::opening::{fails, opened};
+use testing::opening::{fails, knob, opened};
 use testing::refusal::assert_says;
 
 use super::homegrown_files::{agrees, agrees_on};
@@ -40,6 +41,12 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
         "mean_from_two",
         "experts",
         "experts_in_slabs",
+        "score_buckets",
+        "score_distances",
+        "score_slopes",
+        "score_pairs",
+        "score_grid",
+        "gated",
         "encoder_decoder",
         "encoder_decoder_after",
     ] {
@@ -146,6 +153,146 @@ fn a_description_of_experts_that_do_not_fit_is_refused() {
     ] {
         refuses_changed("experts", (from, to), parts);
     }
+}
+
+#[test]
+fn what_is_added_to_scores_and_does_not_fit_is_refused() {
+    for (name, from, to, parts) in [
+        (
+            "score_buckets",
+            "max_distance = 9",
+            "max_distance = 4",
+            &["bias", "bias.rows.weight", "max_distance", "found 8 rows"][..],
+        ),
+        (
+            "score_buckets",
+            "max_distance = 9",
+            "own = 3",
+            &["bias.own", "says nothing where by is \"buckets\""],
+        ),
+        (
+            "score_buckets",
+            "by = \"buckets\"",
+            "by = \"bucket\"",
+            &["bias.by", "buckets, distances, grid, pairs", "\"bucket\""],
+        ),
+        (
+            "score_buckets",
+            "bias.rows.weight",
+            "bias.row.weight",
+            &["bias", "no tensor is called bias.row.weight"],
+        ),
+        (
+            "score_buckets",
+            "weight = \"bias.rows.weight\", ",
+            "",
+            &["bias.weight: missing", "a tensor's name"],
+        ),
+        (
+            "score_distances",
+            "own = 4",
+            "own = 9",
+            &["layers.0.bias.values", "more than own, 9", "found 9 rows"],
+        ),
+        (
+            "score_distances",
+            "axes = \"head row\"",
+            "axes = \"row head\"",
+            &["layers.0.bias.values", "each of 4 heads", "[4, 9]"],
+        ),
+        (
+            "score_distances",
+            "key - query",
+            "key + query",
+            &["bias.counts", "query - key", "key + query"],
+        ),
+        (
+            "score_grid",
+            "grid = [3, 3]",
+            "grid = [3, 4]",
+            &[
+                "relative_position_bias_table",
+                "expected 38",
+                "found 28 rows",
+            ],
+        ),
+        (
+            "score_grid",
+            "grid = [3, 3]",
+            "grid = 3",
+            &["bias.grid", "such as [7, 7]", "found 3"],
+        ),
+        (
+            "score_grid",
+            "first_token = true",
+            "first_token = 1",
+            &["bias.first_token", "true or false", "found 1"],
+        ),
+        (
+            "score_slopes",
+            "layers.0.bias.slopes",
+            "norm.weight",
+            &["norm.weight", "each of 4 heads", "[1, 32]"],
+        ),
+        (
+            "gated",
+            "out_gate = { weight = \"blocks.{layer}.gate.weight\"",
+            "out_gate = { weight = \"blocks.{layer}.up.weight\"",
+            &[
+                "out_gate",
+                "blocks.0.up.weight",
+                "4 or 32 outputs",
+                "found 64",
+            ],
+        ),
+        (
+            "gated",
+            "per = \"head\"",
+            "per = \"all\"",
+            &["q_norm", "per: expected head", "all"],
+        ),
+    ] {
+        refuses_changed(name, (from, to), parts);
+    }
+}
+
+#[test]
+fn a_table_of_pairs_limits_how_long_a_text_may_be() {
+    for (name, n_positions) in [("score_pairs", 12), ("score_grid", 10)] {
+        let model = opened(&fixtures().join(name), &[]);
+        assert_eq!(
+            model.spec.limits().hard_n_ctx(),
+            Some(n_positions),
+            "{name}"
+        );
+        let form = PromptForm::Ids("none".to_owned());
+        let request = Request::ids(vec![1; n_positions + 1]);
+        let said = prepare(&request, &form, model.spec.limits()).expect_err("refused");
+        assert_says(&said.to_string(), &[&n_positions.to_string()]);
+    }
+    let buckets = opened(&fixtures().join("score_buckets"), &[]);
+    assert_eq!(buckets.spec.limits().hard_n_ctx(), None);
+}
+
+#[test]
+fn slopes_are_those_that_are_stored() {
+    let model = opened(&fixtures().join("score_slopes"), &[]);
+    let attention = model.spec.main_stack().first_attention().cloned();
+    let Some(Bias::Alibi(alibi)) = attention.map(|own| own.bias) else {
+        panic!("expected slopes");
+    };
+    let usual = Alibi::new(4, 8.0);
+    assert!(alibi.is_both_ways && alibi.slopes.len() == 4 && alibi.slopes != usual.slopes);
+    assert_eq!(knob(&model, "score_bias").0, "slopes of distance, stored");
+    let tensors = &model.checkpoint.tensors;
+    assert_eq!(model.spec.unused_tensors(tensors), Vec::<&str>::new());
+}
+
+#[test]
+fn no_positions_take_away_what_is_added_to_scores() {
+    let model = opened(&fixtures().join("score_slopes"), &["positions=none"]);
+    let attention = model.spec.main_stack().first_attention().cloned();
+    assert_eq!(attention.map(|own| own.bias), Some(Bias::None));
 }
 
 #[test]

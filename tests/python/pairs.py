@@ -52,10 +52,13 @@ class Heads(nn.Module):
     def cut(self, x, n_heads):
         return x.view(*x.shape[:2], n_heads, -1).transpose(1, 2).repeat_interleave(HEADS // n_heads, 1)
 
+    def added_to(self, scores):
+        return scores
+
     def forward(self, x, memory, mask):
         k, v = self.to_kv(memory).chunk(2, -1) if self.joined else (self.key(memory), self.value(memory))
         q, k, v = self.cut(self.query(x), HEADS), self.cut(k, self.n_kv), self.cut(v, self.n_kv)
-        scores = (q @ k.transpose(-1, -2) * self.scale).masked_fill(~mask, float("-inf"))
+        scores = self.added_to(q @ k.transpose(-1, -2) * self.scale).masked_fill(~mask, float("-inf"))
         return self.out((self.drop(scores.softmax(-1)) @ v).transpose(1, 2).flatten(2))
 
 

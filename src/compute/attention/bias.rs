@@ -57,6 +57,15 @@ impl Alibi {
     }
 }
 
+/// Distances that have a bucket each: its number is the distance plus that of the query's own position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EachDistance {
+    /// The bucket of a query with its own position.
+    pub own: usize,
+    /// Counts query − key; key − query otherwise.
+    pub counts_back: bool,
+}
+
 /// A learned value per head and bucket of key − query: exact for short distances, logarithmic beyond
 /// (Raffel et al. 2020, arXiv 1910.10683).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +75,9 @@ pub struct Buckets {
     pub max_distance: usize,
     /// Half of the buckets are used for keys after the query.
     pub is_bidirectional: bool,
+    /// Set if every distance has a bucket of its own, and those beyond the first or the last bucket share it. The two fields above
+    /// then say nothing.
+    pub each: Option<EachDistance>,
     /// The bias is added before the scale is applied, so the scale multiplies it too.
     pub is_scaled: bool,
     /// The learned table has a row per head, not per bucket.
@@ -79,6 +91,7 @@ impl Buckets {
             n_buckets,
             max_distance,
             is_bidirectional,
+            each: None,
             is_scaled: false,
             is_by_head: false,
         }
@@ -86,6 +99,15 @@ impl Buckets {
 
     /// The bucket of a distance key − query.
     pub fn of(self, relative: isize) -> usize {
+        if let Some(each) = self.each {
+            let distance = if each.counts_back {
+                -relative
+            } else {
+                relative
+            };
+            let bucket = usize::try_from(each.own as isize + distance).unwrap_or(0);
+            return bucket.min(self.n_buckets.saturating_sub(1));
+        }
         let (first, n) = if self.is_bidirectional {
             let n = self.n_buckets / 2;
             (if relative > 0 { n } else { 0 }, n)
@@ -134,32 +156,44 @@ impl Buckets {
     }
 }
 
-/// A learned value per head and per distance in rows and columns of a picture's patches, and three more for the token before them:
+/// A learned value per head and per distance in rows and columns of a picture's patches, and three more for a token before them:
 /// from it to a patch, from a patch to it, and to itself (Bao et al. 2021, arXiv 2106.08254).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GridDistances {
     /// Rows and columns.
     pub grid: [usize; 2],
+    /// A token stands before the patches.
+    pub has_first: bool,
 }
 
 impl GridDistances {
-    pub fn n_rows(self) -> usize {
+    fn n_of_patches(self) -> usize {
         let [rows, columns] = self.grid;
-        (2 * rows).saturating_sub(1) * (2 * columns).saturating_sub(1) + 3
+        (2 * rows).saturating_sub(1) * (2 * columns).saturating_sub(1)
+    }
+
+    pub fn n_rows(self) -> usize {
+        self.n_of_patches() + if self.has_first { 3 } else { 0 }
+    }
+
+    /// The number of positions that have a place.
+    pub fn n_positions(self) -> usize {
+        self.grid[0] * self.grid[1] + usize::from(self.has_first)
     }
 
     /// The row of a pair of positions.
     pub fn row(self, query: usize, key: usize) -> usize {
-        let n = self.n_rows();
+        let first = usize::from(self.has_first);
         let [n_rows, n_columns] = self.grid.map(|n| n.max(1));
-        match (query.checked_sub(1), key.checked_sub(1)) {
-            (None, None) => n - 1,
-            (Some(_), None) => n - 2,
-            (None, Some(_)) => n - 3,
+        let n = self.n_of_patches();
+        match (query.checked_sub(first), key.checked_sub(first)) {
+            (None, None) => n + 2,
+            (Some(_), None) => n + 1,
+            (None, Some(_)) => n,
             (Some(query), Some(key)) => {
                 let down = (query / n_columns + n_rows - 1).saturating_sub(key / n_columns);
                 let right = query % n_columns + n_columns - 1 - key % n_columns;
-                (down * (2 * n_columns - 1) + right).min(n - 4)
+                (down * (2 * n_columns - 1) + right).min(n.saturating_sub(1))
             }
         }
     }
@@ -172,6 +206,34 @@ impl GridDistances {
         [queries, keys]: [&[usize]; 2],
     ) -> Vec<f32> {
         let at = |query: usize, key: usize| values[self.row(query, key) * n_heads + head_idx];
+        let rows = queries.iter();
+        rows.flat_map(|query| keys.iter().map(move |key| at(*query, *key)))
+            .collect()
+    }
+}
+
+/// A learned value per head, query and key, for the first positions of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pairs {
+    /// The number of positions that have values.
+    pub n_positions: usize,
+    /// All heads have the same values.
+    pub is_shared: bool,
+}
+
+impl Pairs {
+    /// The bias of one head for all pairs of positions. // values: [head, query, key] → [query, key]
+    pub fn of_head(
+        self,
+        values: &[f32],
+        head_idx: usize,
+        [queries, keys]: [&[usize]; 2],
+    ) -> Vec<f32> {
+        let n = self.n_positions;
+        let first = if self.is_shared { 0 } else { head_idx * n * n };
+        // Longer texts are refused; the last values stand for what a simulation runs beyond them.
+        let last = n.saturating_sub(1);
+        let at = |query: usize, key: usize| values[first + query.min(last) * n + key.min(last)];
         let rows = queries.iter();
         rows.flat_map(|query| keys.iter().map(move |key| at(*query, *key)))
             .collect()
@@ -260,6 +322,33 @@ mod tests {
         };
         assert_eq!((encoder.of(-3), encoder.of(3)), (3, 19));
         assert_eq!(encoder.of(200), 31);
+    }
+
+    #[test]
+    fn every_distance_may_have_its_own_bucket() {
+        let each = |own, counts_back| Buckets {
+            each: Some(EachDistance { own, counts_back }),
+            ..Buckets::plain(5, 0, true)
+        };
+        let rows = |buckets: Buckets| (-4..=4).map(|d| buckets.of(d)).collect::<Vec<_>>();
+        assert_eq!(rows(each(2, false)), [0, 0, 0, 1, 2, 3, 4, 4, 4]);
+        assert_eq!(rows(each(0, true)), [4, 3, 2, 1, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_grid_without_a_token_before_it_begins_at_its_first_patch() {
+        let grid = |has_first| GridDistances {
+            grid: [2, 3],
+            has_first,
+        };
+        assert_eq!((grid(false).n_rows(), grid(true).n_rows()), (15, 18));
+        assert_eq!(grid(false).row(0, 5), grid(true).row(1, 6));
+        assert_eq!(grid(false).row(5, 0), 14);
+        assert_eq!(grid(true).row(0, 3), 15);
+        assert_eq!(
+            (grid(false).n_positions(), grid(true).n_positions()),
+            (6, 7)
+        );
     }
 
     #[test]

@@ -89,6 +89,13 @@ impl HeadBias {
                 }
                 None => Self::None,
             },
+            Bias::Pairs(pairs) => match run.bucket_values {
+                Some(values) => {
+                    let keys = &run.positions[..n_keys.min(run.positions.len())];
+                    Self::ByCell(pairs.of_head(values, head_idx, [run.positions, keys]))
+                }
+                None => Self::None,
+            },
             Bias::Relative(relative) => match run.relative {
                 Some(tables) => Self::by_pair(run, input, head_idx, *relative, tables),
                 None => Self::None,

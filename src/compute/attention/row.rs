@@ -84,7 +84,11 @@ impl HeadMath<'_> {
                 let scale = self.spec.scale.of_bias(self.spec.d_head);
                 alibi.of(self.head_idx, at(query_idx), at(key_idx), scale)
             }
-            Bias::Buckets(_) | Bias::Grid(_) | Bias::Steps(_) | Bias::Relative(_) => {
+            Bias::Buckets(_)
+            | Bias::Grid(_)
+            | Bias::Pairs(_)
+            | Bias::Steps(_)
+            | Bias::Relative(_) => {
                 let scale = self.spec.scale.of_bias(self.spec.d_head);
                 let n_queries = self.visibility.n_queries;
                 self.learned.at(query_idx, key_idx, n_queries, scale)

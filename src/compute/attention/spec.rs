@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::bias::{Alibi, Buckets, GridDistances, Relative};
+use super::bias::{Alibi, Buckets, GridDistances, Pairs, Relative};
 use super::globals::Globals;
 use super::grid_steps::GridSteps;
 use super::kv_format::KvFormat;
@@ -97,6 +97,7 @@ pub enum Bias {
     Alibi(Alibi),
     Buckets(Buckets),
     Grid(GridDistances),
+    Pairs(Pairs),
     Steps(GridSteps),
     Relative(Relative),
 }

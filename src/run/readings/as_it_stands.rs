@@ -30,7 +30,8 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
         let is_windowed = of
             .top_keys
             .is_some_and(|top| matches!(top.by, KeyRank::Window(_)));
-        is_turned || is_windowed || matches!(of.bias, Bias::Grid(_) | Bias::Steps(_))
+        let is_biased = matches!(of.bias, Bias::Grid(_) | Bias::Pairs(_) | Bias::Steps(_));
+        is_turned || is_windowed || is_biased
     });
     let is_limited = block.feed_forward.is_limited();
     let is_indexed = block

@@ -251,7 +251,10 @@ fn biases(known: &Known<'_>) -> Vec<Reading> {
             if let Some(own) = block.own_mut()
                 && let Bias::Buckets(buckets) = &mut own.attention.bias
             {
-                buckets.is_bidirectional = !buckets.is_bidirectional;
+                match &mut buckets.each {
+                    Some(each) => each.counts_back = !each.counts_back,
+                    None => buckets.is_bidirectional = !buckets.is_bidirectional,
+                }
             }
         });
         let name = "relative buckets of the other direction";

@@ -1,7 +1,7 @@
 //! A described decoder's attention to its encoder: the table `[tensors.cross]`.
 
 use attnscope_checkpoint::Tensors;
-use attnscope_spec::{ModelSpec, PositionTable, Stack, StackSpec};
+use attnscope_spec::{ModelSpec, Stack, StackSpec};
 use serde_json::{Map, Value};
 
 use super::parts::{MapPart, NormPart, Part};
@@ -80,8 +80,7 @@ impl Described {
                 "the encoder's residual has {width} values, expected {expected}, the decoder's"
             ));
         }
-        let n_rows = encoder.embed.positions.as_ref();
-        let n_rows = n_rows.and_then(PositionTable::n_rows);
+        let n_rows = self.n_ctx(&encoder, tensors);
         let mut stacks = vec![StackSpec {
             stack: Stack::Encoder,
             ..encoder

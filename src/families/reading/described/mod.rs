@@ -1,6 +1,8 @@
 //! Models that `attnscope.toml` describes completely: the tensors of each part, and every setting that names and shapes leave
 //! open.
 
+mod attention;
+mod bias;
 mod cross;
 mod embed;
 mod experts;
@@ -10,6 +12,7 @@ mod spec;
 mod tables;
 mod tensors;
 
+pub use self::bias::ScoreBias;
 pub use self::cross::Cross;
 pub use self::experts::Experts;
 pub use self::parts::{
@@ -27,6 +30,9 @@ use self::tables::Tables;
 /// Keys of the tables inside `[tensors]`: a decoder's attention to its encoder, and that encoder.
 pub const CROSS: &str = "cross";
 pub const ENCODER: &str = "encoder";
+
+/// The key of the table of what is added to scores inside `[tensors]`.
+const BIAS: &str = "bias";
 
 /// The key of the table of a mixture of experts inside `[tensors]`.
 const EXPERTS: &str = "experts";
@@ -118,6 +124,8 @@ pub struct Described {
     pub token_types: Option<String>,
     pub embed_norm: Option<NormPart>,
     pub qkv: Qkv,
+    /// The map of a branch's input whose sigmoid multiplies what the heads give: one value for each head, or for each value of theirs.
+    pub out_gate: Option<MapPart>,
     /// `None` if the heads' outputs, side by side, are what attention adds.
     pub o: Option<MapPart>,
     /// `None` if the blocks have no feed-forward layer.
@@ -131,6 +139,8 @@ pub struct Described {
     pub q_norm: Option<NormPart>,
     pub k_norm: Option<NormPart>,
     pub sinks: Option<String>,
+    /// What is added to the scores.
+    pub bias: Option<ScoreBias>,
     pub final_norm: Option<NormPart>,
     /// Of the one row that all positions were pooled to.
     pub pooled_norm: Option<NormPart>,
@@ -226,6 +236,7 @@ impl Described {
             token_types: tables.table("token_types")?,
             embed_norm: tables.norm("embed_norm")?,
             qkv,
+            out_gate: tables.map("out_gate")?,
             o: tables.map("o")?,
             mlp,
             down,
@@ -234,6 +245,7 @@ impl Described {
             q_norm: tables.norm("q_norm")?,
             k_norm: tables.norm("k_norm")?,
             sinks: tables.table("sinks")?,
+            bias: ScoreBias::read(values)?,
             final_norm: tables.norm("final_norm")?,
             pooled_norm: tables.norm("pooled_norm")?,
             head_dense: tables.map("head_dense")?,
@@ -312,10 +324,16 @@ impl Described {
             "logit_bias",
         ];
         let of_layers = [
-            "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "o", "gate", "up", "gate_up",
-            "down",
+            "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "out_gate", "o", "gate", "up",
+            "gate_up", "down",
         ];
-        [&around[..], &NORM_PLACES, &of_layers, &[CROSS, EXPERTS]].concat()
+        [
+            &around[..],
+            &NORM_PLACES,
+            &of_layers,
+            &[BIAS, CROSS, EXPERTS],
+        ]
+        .concat()
     }
 
     /// Every part that exists, with its key, in the order of computation.
@@ -343,6 +361,7 @@ impl Described {
         parts.extend(norm("q_norm", &self.q_norm));
         parts.extend(norm("k_norm", &self.k_norm));
         parts.extend(table("sinks", &self.sinks));
+        parts.extend(self.out_gate.iter().map(|gate| map("out_gate", gate)));
         parts.extend(self.o.iter().map(|o| map("o", o)));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).take(4).skip(1) {
             parts.extend(norm(key, place));

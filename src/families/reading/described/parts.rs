@@ -132,6 +132,8 @@ pub struct NormPart {
     pub kind: Option<&'static str>,
     /// Its epsilon as written, if it differs from that of the other norms.
     pub eps: Option<String>,
+    /// Of queries or keys: each head is normed by itself, with gains of its own.
+    pub is_per_head: bool,
 }
 
 /// How a stored tensor becomes a matrix.
@@ -305,7 +307,13 @@ impl NormPart {
             Some("layer") => Some("layer"),
             Some(other) => return Err(format!("kind: expected rms or layer, found {other:?}")),
         };
+        let is_per_head = match word(table, "per")?.as_deref() {
+            None => false,
+            Some("head") => true,
+            Some(other) => return Err(format!("per: expected head, found {other:?}")),
+        };
         Ok(Self {
+            is_per_head,
             gain: word(table, "weight")?,
             bias: word(table, "bias")?,
             kind,
@@ -375,6 +383,7 @@ impl Part {
                     .filter_map(|(key, name)| Some((key, name.clone()?)))
                     .collect();
                 entries.extend(norm.kind.map(|kind| ("kind", kind.to_owned())));
+                entries.extend(norm.is_per_head.then(|| ("per", "head".to_owned())));
                 let is_bare = matches!(entries.as_slice(), [("weight", _)]) && norm.eps.is_none();
                 (entries, is_bare)
             }

@@ -1,18 +1,15 @@
 //! Turns the description of a model into the spec that runs it.
 
 use attnscope_checkpoint::Tensors;
-use attnscope_compute::attention::{
-    Alibi, AttentionSpec, Bias, Mask, RopeScaling, RopeSpec, Window,
-};
+use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
     BlockSpec, CrossSpec, FeedForward, GateRule, HeadSpec, LabelKind, Labels, LinearSource,
-    MlpSpec, ModelSpec, NormSource, Part, Pooled, PositionTable, ProjectionSpec, StackSpec,
-    TransformSpec,
+    MlpSpec, ModelSpec, NormSource, Part, Pooled, ProjectionSpec, StackSpec, TransformSpec,
 };
 
 use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
-use super::{Arranged, Cross, Described, Mlp, Positions, Qkv};
+use super::{Arranged, Cross, Described, Mlp, Qkv};
 use crate::reading::activation_by_name;
 
 /// The name for a stored vector of several axes once it is flattened.
@@ -30,11 +27,7 @@ impl Described {
     /// When a tensor is missing or two shapes contradict each other, with the problem.
     pub fn spec(&self, tensors: &Tensors) -> Result<ModelSpec, String> {
         let (stack, head) = self.stack(tensors)?;
-        let n_ctx = stack
-            .embed
-            .positions
-            .as_ref()
-            .and_then(PositionTable::n_rows);
+        let n_ctx = self.n_ctx(&stack, tensors);
         let predicts_tokens = head.as_ref().is_some_and(|head| head.labels.is_none());
         let d_model = width_of(&stack);
         let n_out = head.as_ref().map(|head| head.unembed.n_out());
@@ -71,7 +64,10 @@ impl Described {
         let embed = reads.embed();
         let final_norm = self.final_norm.as_ref();
         let final_norm = final_norm.map(|norm| reads.norm(norm, 0, sizes.d_model));
-        let stack = StackSpec::only(embed, blocks, final_norm);
+        let stack = StackSpec {
+            bucket_values: reads.bias_of_all_layers()?,
+            ..StackSpec::only(embed, blocks, final_norm)
+        };
         let head = (!self.has_no_head).then(|| reads.head());
         Ok((stack, head))
     }
@@ -207,7 +203,7 @@ impl Reads<'_> {
         }
     }
 
-    /// A norm of queries or keys: per head if the gain has the width of a head.
+    /// A norm of queries or keys: per head if the gain has the width of a head, or says so.
     fn head_norm(&self, part: &NormPart, layer_idx: usize, n_heads: usize) -> NormSource {
         let d_head = self.of.d_head;
         let stored = part.gain.as_ref().map(|gain| self.vector(gain, layer_idx));
@@ -215,59 +211,17 @@ impl Reads<'_> {
             .and_then(|name| self.tensors.info(&name))
             .map(|info| info.n_elements());
         let is_of_all = n.is_some_and(|n| n == n_heads * d_head && n_heads > 1);
+        if part.is_per_head && is_of_all {
+            return NormSource {
+                gain_shape: vec![n_heads * d_head],
+                ..self.norm(part, layer_idx, d_head)
+            };
+        }
         self.norm(
             part,
             layer_idx,
             if is_of_all { n_heads * d_head } else { d_head },
         )
-    }
-
-    fn attention(&self, layer_idx: usize) -> AttentionSpec {
-        let of = self.of;
-        let is_windowed = of
-            .window_layers
-            .is_none_or(|(step, first)| step > 0 && layer_idx % step == first);
-        let window = of
-            .window
-            .filter(|_| is_windowed)
-            .map(|width| Window::of_width(width, of.causal));
-        AttentionSpec {
-            scale: of.scale,
-            mask: Mask {
-                causal: of.causal,
-                window,
-                streaming: None,
-            },
-            softcap: of.softcap,
-            bias: match of.computed {
-                Positions::Alibi => Bias::Alibi(Alibi {
-                    is_both_ways: !of.causal,
-                    ..Alibi::new(of.n_heads, 8.0)
-                }),
-                _ => Bias::None,
-            },
-            rope: match of.computed {
-                Positions::Rotary {
-                    theta,
-                    interleaved,
-                    d_rotary,
-                } => Some(RopeSpec {
-                    interleaved,
-                    scaling: if of.rope_divisors.is_empty() {
-                        RopeScaling::None
-                    } else {
-                        RopeScaling::Long {
-                            short: of.rope_divisors.clone(),
-                            long: of.rope_divisors.clone(),
-                            original_n_ctx: usize::MAX,
-                        }
-                    },
-                    ..RopeSpec::plain(theta, d_rotary)
-                }),
-                _ => None,
-            },
-            ..AttentionSpec::plain(of.n_heads, of.n_kv_heads, of.d_head, of.causal)
-        }
     }
 
     fn block(&self, layer_idx: usize) -> Result<BlockSpec, String> {
@@ -281,6 +235,8 @@ impl Reads<'_> {
         let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
         let projections = ProjectionSpec {
             sinks: of.sinks.as_ref().map(|sinks| self.vector(sinks, layer_idx)),
+            bucket_values: self.bias_of_layer(layer_idx)?,
+            gate: self.out_gate(layer_idx)?,
             ..self.projections(layer_idx, &of.qkv, &of.o, [&of.q_norm, &of.k_norm])?
         };
         let down = match &of.down {
@@ -324,7 +280,7 @@ impl Reads<'_> {
                 (true, true) => [0.0, 0.0],
                 (true, false) => [0.0, 1.0],
             },
-            ..BlockSpec::plain(self.attention(layer_idx), projections, feed_forward)
+            ..BlockSpec::plain(self.attention(layer_idx)?, projections, feed_forward)
         })
     }
 

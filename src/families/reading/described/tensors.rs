@@ -31,6 +31,9 @@ impl Described {
     fn arrange_parts(&self, tensors: &mut Tensors, used: &mut Vec<String>) -> Result<(), String> {
         self.turn_tables(tensors, used)?;
         self.add_identities(tensors);
+        if let Some(bias) = &self.bias {
+            bias.arrange(self, tensors, used)?;
+        }
         for (key, part) in self.parts() {
             let mut vectors: Vec<&String> = Vec::new();
             match &part {

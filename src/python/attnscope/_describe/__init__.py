@@ -199,7 +199,10 @@ def _summary(written):
         parts[0] = f"an encoder of {_sizes(written.encoder_settings)}, a decoder of {parts[0]}"
     if s["n_kv_heads"] != s["n_heads"]:
         parts.append(f"{s['n_kv_heads']} kv heads")
-    parts.append(f"positions: {s.get('positions', 'learned')}")
+    if "positions" in s or "positions" in written.parts:
+        parts.append(f"positions: {s.get('positions', 'learned')}")
+    if "bias" in written.parts:
+        parts.append(f"scores with a bias by {written.parts['bias']['by']}")
     if "activation" in s:
         parts.append(s["activation"])
     if written.padding:

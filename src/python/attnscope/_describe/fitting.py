@@ -58,6 +58,7 @@ class Norm:
 
     def __init__(self, kind, gain, bias, eps, note=None):
         self.kind, self.gain, self.bias, self.eps, self.note = kind, gain, bias, eps, note
+        self.is_per_head = False  # the gain holds one for each head, and each head is normed by itself
 
     def __call__(self, x):
         if self.kind == "layer":
@@ -160,6 +161,7 @@ class Rows:
 
     def __init__(self, axis, scale, bias, visible, softcap):
         self.axis, self.scale, self.bias, self.visible, self.softcap = axis, scale, bias, visible, softcap
+        self.sinks = None  # of each head: the score of what takes probability and is no key
 
 
 def softmax(f, shape):
@@ -171,7 +173,8 @@ def softmax(f, shape):
     axis = next((name for name, dim in (("keys", 2), ("queries", 1), ("heads", 0))
                  if float((zero.sum(dim) - 1).abs().max()) < 1e-6 and not (dim == 0 and n_heads == 1)), None)
     if axis is None:
-        return None, "rows of the pattern do not sum to 1: no softmax, or a mask or factor after it"
+        rows = _with_sinks(f, shape, zero)
+        return rows, None if rows is not None else "rows of the pattern do not sum to 1: no softmax, or a mask or factor after it"
     if axis == "heads":
         return None, "the softmax runs over heads"
     dim = 2 if axis == "keys" else 1
@@ -207,6 +210,31 @@ def softmax(f, shape):
                 return Rows(axis, scale, centred(log), visible, cap), None
         return None, "the pattern is not a softmax of scaled scores: a mask multiplies them, or something else changes them"
     return Rows(axis, scale, centred(log), visible, None), None
+
+
+def _with_sinks(f, shape, zero):
+    """The Rows of a pattern without the column of a learned sink; None where it is not one."""
+    sums = zero.sum(2, keepdim=True)
+    if not bool(((sums > 0) & (sums < 1)).all()):
+        return None
+
+    def whole(scores):
+        y = f(scores)
+        return y / y.sum(2, keepdim=True)
+
+    rows, _ = softmax(whole, shape)
+    if rows is None or rows.scale is None or rows.axis != "keys" or float(rows.bias.abs().max()) > 1e-9:
+        return None
+    sinks = rows.visible.sum(2, keepdim=True).double().log() + ((1 - sums) / sums).log()
+    probe = random(*shape, seed=21)
+    scores = rows.scale * probe
+    scores = scores if rows.softcap is None else rows.softcap * torch.tanh(scores / rows.softcap)
+    total = (scores.exp() * rows.visible).sum(2, keepdim=True)
+    is_steady = float((sinks - sinks[:, :1]).abs().max()) <= 1e-9
+    if not is_steady or not close(f(probe).sum(2, keepdim=True), total / (total + sinks.exp()), 1e-9):
+        return None
+    rows.sinks = sinks[:, 0, 0]
+    return rows
 
 
 def _softmax(log, scores, visible, dim):

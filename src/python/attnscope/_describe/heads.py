@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from . import fitting
+from .added import Side
+from .gates import read_gate
 from .replay import PRODUCTS, VIEWS, like
 from .tracing import Unnamed, followed, positions, read_map
 
@@ -16,6 +18,8 @@ class Attention:
         self.q, self.k, self.v = maps
         self.o, self.o_bias = out  # [d_model, head, d], [d_model]
         self.rows, self.pattern, self.norm_out, self.node, self.sources = rows, pattern, norm_out, node, sources
+        self.gate = None  # what multiplies the outputs of the heads
+        self.sides = []  # what stands beside the scores, in the order of the heads
 
 
 def products(p, nodes):
@@ -109,9 +113,13 @@ def read_attention(p, start, terms, n, d_model, find=products):
     rows = _joined_rows([part[3] for part in parts], parts)
     pattern = torch.cat([part[4] for part in parts])
     outs = [(pair, part[5]) for pair, part in zip(pairs, parts)]
-    out, norm_out = _read_out(p, outs, terms, n, d_model)
+    gate = read_gate(p, source, outs, terms, n)
+    out, norm_out = _read_out(p, outs, terms, n, d_model, gate.opened() if gate else {})
     maps = [_joined(side, name) for side, name in ((q, "query"), (k, "key"), (v, "value"))]
-    return Attention(maps, out, rows, pattern, norm_out, pairs[0].scores, pairs), source
+    attention = Attention(maps, out, rows, pattern, norm_out, pairs[0].scores, pairs)
+    attention.gate = gate
+    attention.sides = [part[6] for part in parts]
+    return attention, source
 
 
 def _read_pair(p, source, pair, n):
@@ -184,11 +192,13 @@ def _read_pair(p, source, pair, n):
     outs = pair.places_of_out()[groups, in_group]  # [head, query, d]
     n_heads = order.shape[0]
 
-    def f(of_cells):  # [head, query, key] scores → pattern
+    def f(of_cells, beside=None):  # [head, query, key] scores → pattern
         value = torch.zeros(scores.value.numel(), dtype=torch.float64)
         value[score_of.reshape(-1)] = of_cells.reshape(-1)
-        got = p.run({scores: like(scores, value)}, [pair.pattern])[0]
+        got = p.run({scores: like(scores, value), **(beside or {})}, [pair.pattern])[0]
         return pair.rows_of_pattern(got).reshape(-1)[cell_of]
+
+    side = Side(p, scores, pair.pattern, lambda beside: f(torch.zeros(n_heads, n, n_keys, dtype=torch.float64), beside))
 
     found, why = fitting.softmax(f, (n_heads, n, n_keys))
     if found is None:
@@ -197,17 +207,20 @@ def _read_pair(p, source, pair, n):
     maps = (read_map(p, source, query, q_at, n, "the query"), read_map(p, of_keys, key, k_at, n_keys, "the key"),
             read_map(p, of_keys, pair.values, v_at, n_keys, "the value"))
     pattern = pair.rows_of_pattern(pair.pattern.value).reshape(-1)[cell_of]
-    return (*maps, found, pattern, outs)
+    return (*maps, found, pattern, outs, side)
 
 
 def _joined_rows(all_rows, parts):
     """The softmax of heads that are computed apart."""
     first = all_rows[0]
     for rows, part in zip(all_rows[1:], parts[1:]):
+        if (rows.sinks is None) != (first.sinks is None):
+            raise Unnamed("some heads have a sink and others do not", [part[0].node])
         if rows.axis != first.axis or rows.softcap != first.softcap or abs(rows.scale / first.scale - 1) > 1e-6:
             raise Unnamed("heads differ in the axis, the scale or the cap of their softmax", [part[0].node])
     joined = fitting.Rows(first.axis, first.scale, torch.cat([r.bias for r in all_rows]),
                           torch.cat([r.visible for r in all_rows]), first.softcap)
+    joined.sinks = None if first.sinks is None else torch.cat([r.sinks for r in all_rows])
     return joined
 
 
@@ -226,14 +239,14 @@ def _joined(maps, name):
     return first
 
 
-def _read_out(p, outs, terms, n, d_model):
-    """The map from the heads' outputs to the sum of `terms`, and the norm after it."""
+def _read_out(p, outs, terms, n, d_model, beside):
+    """The map from the heads' outputs to the sum of `terms`, and the norm after it; `beside` holds values of other nodes."""
     sources = [pair.out for pair, _ in outs]
     n_heads, d = sum(at.shape[0] for _, at in outs), outs[0][1].shape[2]
 
     def run(heads, targets):  # [position, head * d] → sum of the targets' rows
         heads = heads.reshape(n, n_heads, d)
-        values, first = {}, 0
+        values, first = dict(beside), 0
         for pair, at in outs:
             flat = pair.out.value.reshape(-1).clone()
             flat[at.reshape(-1)] = heads[:, first:first + at.shape[0]].transpose(0, 1).reshape(-1)

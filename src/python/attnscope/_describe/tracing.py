@@ -178,21 +178,27 @@ def read_map(p, source, operand, places, n, name):
         node, state, found_norm = step
         if found_norm is not None:
             norm, base, base_at = found_norm, node, state
+    own_gains, d = None, places.shape[2]
     if float((factor - factor.reshape(-1)[0]).abs().max()) > 1e-9 * float(factor.abs().max()):
-        weight, bias = weight[label] * factor[..., None], bias[label] * factor
-        if norm is not None:
+        if norm is None:
+            weight, bias = weight[label] * factor[..., None], bias[label] * factor
+        elif norm.width == d and norm.bias is None:
+            weight, bias, own_gains = weight[label], bias[label], _gains(p, node, state, chain, ranks, factor, n)
+        else:
             raise Unnamed(f"{name} has factors of its own for each dimension after a norm", [operand])
-        factor = torch.ones_like(factor)
+        factor = torch.ones_like(factor) if own_gains is None else factor / own_gains
     else:
         weight, bias = weight[label], bias[label]
-    d = places.shape[2]
     # Whether positions turn it is asked from the norm's output on, or from the map's.
     if base is not node:
         done = _copied(p, base, base_at, operand, places)
         if done is None:
             raise Unnamed(f"{name} is both normed and turned in an order that cannot be followed", [operand])
         ranks = done[0]
-    if norm is not None and norm.gain is not None:
+    if own_gains is not None:  # each head has gains of its own
+        norm.gain = (own_gains if norm.gain is None else own_gains * norm.gain[ranks % d]).reshape(-1)
+        norm.is_per_head = True
+    elif norm is not None and norm.gain is not None:
         if norm.width not in (d, label.numel()):
             raise Unnamed(f"{name} is normed over {norm.width} values, which are neither one head nor all", [base])
         if norm.width == d:
@@ -201,6 +207,23 @@ def read_map(p, source, operand, places, n, name):
             norm.gain = norm.gain[ranks.reshape(-1) % norm.width]
     turns = _turns(p, base, base_at, ranks, operand, places, n)
     return Map(weight, bias, norm, turns, float(factor.reshape(-1)[0]), start)
+
+
+def _gains(p, node, state, chain, ranks, factor, n):
+    """What multiplies each dimension of each head after a norm, without the factor that all of them have."""
+    for target in chain:
+        if target.idx <= node.idx or not isinstance(target.value, torch.Tensor):
+            continue
+        at = _elements_of(p, node, state, target, n)
+        done = None if at is None else _copied(p, node, state, target, at.at[None])
+        if done is None or len(set(done[0][0].tolist())) != state.at.shape[1]:
+            continue
+        gains = torch.empty(state.at.shape[1], dtype=torch.float64)
+        gains[done[0][0]] = done[1][0]
+        rest = factor / gains[ranks]
+        if close(rest, rest.reshape(-1)[:1].expand_as(rest), 1e-9):
+            return gains[ranks]
+    return factor
 
 
 def _affine_node(p, source, node, n, d_in):

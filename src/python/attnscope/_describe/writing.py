@@ -8,7 +8,7 @@ import os
 import torch
 
 from .._capture.shared import _save
-from . import fitting
+from . import added, fitting
 from .around import sines
 from .experts import Experts
 from .experts_written import experts_parts
@@ -39,6 +39,8 @@ class Written:
         self._head()
         if reading.encoder is not None:
             self._encoder(Written(reading.encoder, leaves, "encoder."))
+        elif "bias" in self.parts and self.settings.get("positions") == "none":
+            del self.settings["positions"]  # "none" takes away what is added to scores too
 
     # Tensors.
 
@@ -118,6 +120,10 @@ class Written:
         sharing = _sharing([m for a in own + crosses for m in (a.k, a.v)])
         self.settings["n_kv_heads"] = n_heads // sharing
         self.parts.update(self._maps(own, "blocks.{layer}.", sharing))
+        if any(a.gate is not None for a in own):
+            self.parts["out_gate"] = self._gate(own)
+        if any(cross.gate is not None for cross in crosses):
+            raise Unnamed("a gate multiplies what the heads read of the encoder", [crosses[0].node])
         if crosses:
             self.parts["cross"] = self._maps(crosses, "blocks.{layer}.cross.", sharing)
 
@@ -154,8 +160,20 @@ class Written:
             if any(norm is not None for norm in norms):
                 if not all(norm is not None for norm in norms):
                     raise Unnamed("some layers norm their queries or keys and others do not", [first.node])
+                if name == "k" and norms[0].is_per_head and sharing > 1:
+                    for norm in norms:
+                        of_groups = norm.gain.reshape(n_kv, sharing, -1)
+                        if bool((of_groups != of_groups[:, :1]).any()):
+                            raise Unnamed("heads that share their keys norm them with gains of their own", [first.node])
+                        norm.gain = of_groups[:, 0].reshape(-1)
                 parts[f"{name}_norm"] = self.norm(f"{place}{name}_norm", norms)
         return parts
+
+    def _gate(self, attentions):
+        shapes = {a.gate.weight.shape if a.gate is not None else None for a in attentions}
+        if len(shapes) > 1:
+            raise Unnamed("layers differ in what multiplies the outputs of their heads", [attentions[0].node])
+        return self.linear("out_gate", "blocks.{layer}.out_gate", [(_single(a.gate.weight), _single(a.gate.bias)) for a in attentions])
 
     def _settings_of_crosses(self, crosses):
         """Checks that attention to the encoder differs from that of the decoder in its maps alone."""
@@ -170,6 +188,8 @@ class Written:
             if not bool(cross.rows.visible.all()):
                 raise Unnamed("a mask hides tokens of the encoder from the decoder, such as that of padding: give an example without "
                               "padding", [cross.node])
+            if cross.rows.sinks is not None:
+                raise Unnamed("heads have sinks in the attention to the encoder", [cross.node])
             if float(cross.rows.bias.abs().max()) >= 1e-6:
                 raise Unnamed("something is added to the scores of the attention to the encoder", [cross.node])
             for what, a, b in (("axis of its softmax", cross.rows.axis, own.rows.axis),
@@ -254,8 +274,18 @@ class Written:
             raise Unnamed("layers differ in the cap of their scores", [layers[0].node])
         if caps != {None}:
             self.settings["softcap"] = caps.pop()
+        if any(a.rows.sinks is not None for a in layers):
+            self._sinks(layers)
         self._mask(layers)
         self._positions_of_heads(layers, maps)
+
+    def _sinks(self, layers):
+        if any(a.rows.sinks is None for a in layers):
+            raise Unnamed("some layers have sinks and others do not", [layers[0].node])
+        sinks = [_single(a.rows.sinks) for a in layers]
+        sinks = [torch.where(s.abs() < 1e-12, torch.zeros_like(s), s) for s in sinks]
+        name = self.vector("blocks.{layer}.sinks", sinks)
+        self.parts["sinks"] = name or self.copy("blocks.{layer}.sinks", sinks, "a score of 0 beside the keys of each row")
 
     def _mask(self, layers):
         n = self.reading.n
@@ -316,20 +346,11 @@ class Written:
         biases = [a.rows.bias for a in layers]
         if all(float(b.abs().max()) < 1e-6 for b in biases):
             return
-        n, n_heads = self.reading.n, self.settings["n_heads"]
-        slopes = _slopes(n_heads)
-        back = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs().double()
-        for a in layers:
-            expected = -slopes[:, None, None] * back
-            dim = 2 if a.rows.axis == "keys" else 1
-            seen = a.rows.visible
-            mean = torch.where(seen, expected, torch.zeros_like(expected)).sum(dim, keepdim=True) / seen.sum(dim, keepdim=True)
-            expected = torch.where(seen, expected - mean, torch.zeros_like(expected))
-            if not fitting.close(expected, a.rows.bias, 1e-5):
-                raise Unnamed("something is added to the scores that is neither a mask nor ALiBi's distances", [a.node])
-        if self.settings.get("positions") == "rotary":
-            raise Unnamed("rotary positions and a bias by distance at once", [layers[0].node])
-        self.settings["positions"] = "alibi"
+        usual, found = _slopes(self.settings["n_heads"]), [added.slopes(added.Added(a.rows, a.sides)) for a in layers]
+        if self.settings.get("positions") != "rotary" and all(s is not None and fitting.close(s, usual, 1e-5) for s in found):
+            self.settings["positions"] = "alibi"
+        else:
+            self.parts["bias"] = added.part(self, layers)
 
     # Norms.
 
@@ -349,8 +370,10 @@ class Written:
             if bias:
                 part["bias"] = bias
         kinds = {norm.kind for norm in norms}
-        if len(kinds) > 1:
+        if len(kinds) > 1 or len({norm.is_per_head for norm in norms}) > 1:
             raise Unnamed(f"norms at {place} are of two kinds")
+        if norms[0].is_per_head:
+            part["per"] = "head"
         self._kinds = getattr(self, "_kinds", [])
         self._kinds.append((part, kinds.pop(), max(norms, key=lambda x: x.eps).eps, norms))
         self.notes += [norm.note for norm in norms[:1] if norm.note]
@@ -472,19 +495,19 @@ class Written:
                 self._copied_positions(e.positions)
         self.parts["values"] = self.linear("values", "values", [(_single(e.values), _single(bias))])
 
-    def _copied_positions(self, added):
+    def _copied_positions(self, values):
         if "positions" in self.settings:
             self.notes.append("positions are added to the tokens as well as used by the heads")
-        self.parts["positions"] = self.copy("positions", [added.to(torch.float32)],
-                                            f"what the model adds at its first {len(added)} positions: a copy")
+        self.parts["positions"] = self.copy("positions", [values.to(torch.float32)],
+                                            f"what the model adds at its first {len(values)} positions: a copy")
 
-    def _positions(self, added):
+    def _positions(self, values):
         """Whether what is added at each position is computed or stored; it is then a part or a setting."""
-        kind = sines(added)
+        kind = sines(values)
         if kind and "positions" not in self.settings:
             self.settings["positions"] = kind
             return True
-        (n, d_model), rows = added.shape, added.to(torch.float32)
+        (n, d_model), rows = values.shape, values.to(torch.float32)
         for name, value in self.stored.by_name.items():
             if value.numel() < rows.numel() or value.numel() % d_model:
                 continue

@@ -1,0 +1,120 @@
+//! The attention of a described model's layers: scale, mask, window, positions, and what is added to scores.
+
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::attention::{
+    Alibi, AttentionSpec, Bias, Mask, RopeScaling, RopeSpec, Window,
+};
+use attnscope_spec::{LinearSource, PositionTable, StackSpec, TableSource};
+
+use super::parts::{name_in_layer, name_of_all_heads};
+use super::spec::Reads;
+use super::{Described, Positions};
+
+impl Reads<'_> {
+    pub(super) fn attention(&self, layer_idx: usize) -> Result<AttentionSpec, String> {
+        let of = self.of;
+        let is_windowed = of
+            .window_layers
+            .is_none_or(|(step, first)| step > 0 && layer_idx % step == first);
+        let window = of
+            .window
+            .filter(|_| is_windowed)
+            .map(|width| Window::of_width(width, of.causal));
+        let stored = of.bias.as_ref();
+        let stored = stored.map(|own| own.bias(of, self.tensors, layer_idx));
+        let bias = match (stored.transpose()?, of.computed) {
+            (Some(_), Positions::Alibi) => {
+                return Err(
+                    "bias: positions = \"alibi\" adds to scores too; expected one of both"
+                        .to_owned(),
+                );
+            }
+            (Some(bias), _) => bias,
+            (None, Positions::Alibi) => Bias::Alibi(Alibi {
+                is_both_ways: !of.causal,
+                ..Alibi::new(of.n_heads, 8.0)
+            }),
+            (None, _) => Bias::None,
+        };
+        Ok(AttentionSpec {
+            scale: of.scale,
+            mask: Mask {
+                causal: of.causal,
+                window,
+                streaming: None,
+            },
+            softcap: of.softcap,
+            bias,
+            rope: match of.computed {
+                Positions::Rotary {
+                    theta,
+                    interleaved,
+                    d_rotary,
+                } => Some(RopeSpec {
+                    interleaved,
+                    scaling: if of.rope_divisors.is_empty() {
+                        RopeScaling::None
+                    } else {
+                        RopeScaling::Long {
+                            short: of.rope_divisors.clone(),
+                            long: of.rope_divisors.clone(),
+                            original_n_ctx: usize::MAX,
+                        }
+                    },
+                    ..RopeSpec::plain(theta, d_rotary)
+                }),
+                _ => None,
+            },
+            ..AttentionSpec::plain(of.n_heads, of.n_kv_heads, of.d_head, of.causal)
+        })
+    }
+
+    /// The map whose sigmoid multiplies what the heads give.
+    pub(super) fn out_gate(&self, layer_idx: usize) -> Result<Option<LinearSource>, String> {
+        let (of, d_model) = (self.of, self.sizes.d_model);
+        let Some(gate) = &of.out_gate else {
+            return Ok(None);
+        };
+        let name = name_of_all_heads(&name_in_layer(&gate.weight, layer_idx));
+        let info = |name: &str| self.tensors.info(name).map(|info| info.n_elements());
+        let stored = info(&name).or_else(|| info(&gate.arranged_name(&name)));
+        let n_out = stored.unwrap_or(0).checked_div(d_model).unwrap_or(0);
+        if n_out != of.n_heads && n_out != of.n_heads * of.d_head {
+            return Err(format!(
+                "out_gate: {name}: expected {} or {} outputs, one for each head or for each of their values, found {n_out}",
+                of.n_heads,
+                of.n_heads * of.d_head
+            ));
+        }
+        Ok(Some(self.map(gate, layer_idx, (d_model, n_out), false)))
+    }
+
+    /// The table of what is added to the scores of one layer alone.
+    pub(super) fn bias_of_layer(&self, layer_idx: usize) -> Result<Option<TableSource>, String> {
+        let own = self.bias_table(layer_idx)?;
+        Ok(own.and_then(|(table, is_shared)| (!is_shared).then_some(table)))
+    }
+
+    /// The table of what is added to the scores of every layer.
+    pub(super) fn bias_of_all_layers(&self) -> Result<Option<TableSource>, String> {
+        let first = self.bias_table(0)?;
+        Ok(first.and_then(|(table, is_shared)| is_shared.then_some(table)))
+    }
+
+    fn bias_table(&self, layer_idx: usize) -> Result<Option<(TableSource, bool)>, String> {
+        let bias = self.of.bias.as_ref();
+        let found = bias.map(|bias| bias.source(self.of, self.tensors, layer_idx));
+        found.transpose()
+    }
+}
+
+impl Described {
+    /// The number of positions that the tables of a stack were made for; `None` without such tables.
+    pub(super) fn n_ctx(&self, stack: &StackSpec, tensors: &Tensors) -> Option<usize> {
+        let stored = stack.embed.positions.as_ref();
+        let stored = stored.and_then(PositionTable::n_rows);
+        let bias = self.bias.as_ref();
+        let added = bias.and_then(|bias| bias.n_positions(self, tensors));
+        stored.into_iter().chain(added).min()
+    }
+}
