@@ -87,9 +87,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         bias: (nth > 0).then(|| format!("{}.bias", at(nth))),
         n_in: sizes[nth],
         n_out: sizes[nth + 1],
+        is_gated: false,
         n_wide: WIDTHS[nth],
         stride: STRIDES[nth],
-        is_padded: false,
+        padding: [0; 2],
         norm: None,
         activation: (nth == 0).then_some(Activation::Tanh),
         last_norm: (nth == 0)
@@ -102,12 +103,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let hearing = encoder.stack(EmbedSpec {
         sound: Some(Box::new(SoundStem {
-            rule,
-            planes: Vec::new(),
-            first: None,
             convolutions: (0..WIDTHS.len()).map(convolution).collect(),
-            activation: Activation::Gelu,
-            end: None,
+            ..SoundStem::plain(rule, Activation::Gelu)
         })),
         ..EmbedSpec::plain(places)
     });

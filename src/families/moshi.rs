@@ -11,6 +11,25 @@ use super::reading::{activation, linear, stacked};
 pub const FAMILY: Family = Family::own("moshi", "Moshi", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let mut spec = read_as(FAMILY.model_type, checkpoint, reader)?;
+    // The last row stands for text that is not said yet.
+    spec.stacks[0].embed.tokens.n_rows += 1;
+    reader.remark(
+        "run on text alone: the codes of sound that are added to the text's embeddings, and the decoder that writes them, are left out"
+            .to_owned(),
+    );
+    Ok(spec)
+}
+
+/// Reads the decoder, under the name of a family.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_as(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+) -> Result<ModelSpec> {
     let recipe = Recipe {
         norm: NormStyle { eps: 1e-8, ..RMS },
         names: BlockNames {
@@ -43,9 +62,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             )
         }))
     };
-    let mut spec = read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)?;
-    // The last row stands for text that is not said yet.
-    spec.stacks[0].embed.tokens.n_rows += 1;
+    let spec = read_with(family, checkpoint, reader, &recipe, sizes, &mlp)?;
     let window = reader
         .value("sliding_window")
         .and_then(|width| width.as_u64());
@@ -55,9 +72,5 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 .to_owned(),
         );
     }
-    reader.remark(
-        "run on text alone: the codes of sound that are added to the text's embeddings, and the decoder that writes them, are left out"
-            .to_owned(),
-    );
     Ok(spec)
 }

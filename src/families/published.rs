@@ -115,6 +115,11 @@ const PUBLISHED: &[Published] = &[
         tensors: &[("input_embeds_layer.", "embed_tokens.")],
     },
     Published {
+        model_type: "cohere_asr",
+        keys: &[],
+        tensors: super::cohere_asr::PUBLISHED,
+    },
+    Published {
         model_type: "colmodernvbert",
         keys: &[],
         tensors: OF_SEARCH,

@@ -1,7 +1,7 @@
 //! Whisper: a spectrogram through two convolutions into an encoder, and a decoder that attends to it; keys have no bias.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
-use attnscope_compute::attention::AttentionSpec;
+use attnscope_compute::attention::{AttentionSpec, Mask, Window};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Activation;
 use attnscope_prompt::{PositionRule, SoundRule};
@@ -29,17 +29,20 @@ const N_WIDE: usize = 3;
 pub(super) const STRIDES: [usize; 2] = [1, 2];
 
 /// Sizes of the encoder or the decoder.
-struct Side<'a> {
-    tensors: &'a Tensors,
-    base: String,
-    stack: Stack,
-    n_layers: usize,
-    n_heads: usize,
-    d_model: usize,
-    d_head: usize,
-    d_mlp: usize,
-    n_positions: usize,
-    activation: Activation,
+pub(super) struct Side<'a> {
+    pub tensors: &'a Tensors,
+    /// What the names of its tensors begin with.
+    pub base: String,
+    pub stack: Stack,
+    pub n_layers: usize,
+    pub n_heads: usize,
+    pub d_model: usize,
+    pub d_head: usize,
+    pub d_mlp: usize,
+    pub n_positions: usize,
+    pub activation: Activation,
+    pub keys_have_bias: bool,
+    pub window: Option<Window>,
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
@@ -139,20 +142,17 @@ pub(super) fn stem(base: &str, d_model: usize, rule: SoundRule) -> SoundStem {
         bias: Some(format!("{base}conv{}.bias", nth + 1)),
         n_in: if nth == 0 { rule.n_mels } else { d_model },
         n_out: d_model,
+        is_gated: false,
         n_wide: N_WIDE,
         stride,
-        is_padded: true,
+        padding: [N_WIDE / 2; 2],
         norm: None,
         activation: None,
         last_norm: None,
     };
     SoundStem {
-        rule,
-        planes: Vec::new(),
-        first: None,
         convolutions: STRIDES.into_iter().enumerate().map(convolution).collect(),
-        activation: Activation::Gelu,
-        end: None,
+        ..SoundStem::plain(rule, Activation::Gelu)
     }
 }
 
@@ -174,7 +174,7 @@ impl<'a> Side<'a> {
         let n_heads = reader.size(knobs[0], &heads)?;
         Ok(Self {
             tensors,
-            base: format!("{base}{name}"),
+            base: format!("{base}{name}."),
             stack,
             n_layers,
             n_heads,
@@ -183,16 +183,25 @@ impl<'a> Side<'a> {
             d_mlp: reader.size(knobs[1], &format!("{name}_ffn_dim"))?,
             n_positions,
             activation,
+            keys_have_bias: false,
+            window: None,
         })
     }
 
-    fn attention(&self, is_causal: bool) -> AttentionSpec {
-        AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_causal)
+    pub fn attention(&self, is_causal: bool) -> AttentionSpec {
+        let plain = AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_causal);
+        AttentionSpec {
+            mask: Mask {
+                window: self.window,
+                ..plain.mask
+            },
+            ..plain
+        }
     }
 
     fn positions(&self) -> PositionTable {
         PositionTable::Stored(TableSource {
-            tensor: format!("{}.embed_positions.weight", self.base),
+            tensor: format!("{}embed_positions.weight", self.base),
             n_rows: self.n_positions,
             width: self.d_model,
         })
@@ -201,25 +210,21 @@ impl<'a> Side<'a> {
     /// The embedding of sound: a convolution with stride 1, then one with stride 2.
     fn hears(&self, rule: SoundRule) -> EmbedSpec {
         let places = TableSource {
-            tensor: format!("{}.conv1.weight", self.base),
+            tensor: format!("{}conv1.weight", self.base),
             n_rows: self.n_positions,
             width: self.d_model,
         };
         EmbedSpec {
-            sound: Some(Box::new(stem(
-                &format!("{}.", self.base),
-                self.d_model,
-                rule,
-            ))),
+            sound: Some(Box::new(stem(&self.base, self.d_model, rule))),
             positions: Some(self.positions()),
             ..EmbedSpec::plain(places)
         }
     }
 
-    fn norm(&self, name: &str) -> NormSource {
+    pub fn norm(&self, name: &str) -> NormSource {
         layer_norm(
             self.tensors,
-            &format!("{}.{name}", self.base),
+            &format!("{}{name}", self.base),
             self.d_model,
             EPS,
         )
@@ -229,10 +234,10 @@ impl<'a> Side<'a> {
         let d = self.d_model;
         let one = |name: &str| {
             linear(
-                &format!("{}.{at}.{name}", self.base),
+                &format!("{}{at}.{name}", self.base),
                 d,
                 d,
-                name != "k_proj",
+                self.keys_have_bias || name != "k_proj",
             )
         };
         ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
@@ -242,7 +247,7 @@ impl<'a> Side<'a> {
         let at = format!("layers.{layer_idx}");
         let is_decoder = self.stack == Stack::Decoder;
         let map = |name: &str, n_in: usize, n_out: usize| {
-            linear(&format!("{}.{at}.{name}", self.base), n_in, n_out, true)
+            linear(&format!("{}{at}.{name}", self.base), n_in, n_out, true)
         };
         let mlp = MlpSpec::plain(
             map("fc1", self.d_model, self.d_mlp),
@@ -272,7 +277,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn stack(&self, embed: EmbedSpec) -> StackSpec {
+    pub fn stack(&self, embed: EmbedSpec) -> StackSpec {
         let blocks = (0..self.n_layers).map(|layer_idx| self.block(layer_idx));
         StackSpec {
             stack: self.stack,

@@ -108,7 +108,7 @@ fn add_scaled<O: Ops>(
 }
 
 /// The first half of each row times the sigmoid of the second. // [position, 2 · n] → [position, n]
-fn gated(rows: &[f32], n: usize) -> Vec<f32> {
+pub(super) fn gated(rows: &[f32], n: usize) -> Vec<f32> {
     let of_row = |row: &[f32]| -> Vec<f32> {
         let (values, gates) = row.split_at(n);
         let pairs = values.iter().zip(gates);

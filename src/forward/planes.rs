@@ -30,6 +30,23 @@ impl Plane {
         }
     }
 
+    /// The plane whose rows are the columns of this one.
+    pub(super) fn turned(&self) -> Self {
+        let n = self.n_channels.max(1);
+        let columns = 0..self.n_columns;
+        let places = columns.flat_map(|column| {
+            (0..self.n_rows).map(move |row| (row * self.n_columns + column) * n)
+        });
+        Self {
+            values: places
+                .flat_map(|first| self.values[first..first + self.n_channels].iter().copied())
+                .collect(),
+            n_rows: self.n_columns,
+            n_columns: self.n_rows,
+            n_channels: self.n_channels,
+        }
+    }
+
     /// Its rows, with the columns of a channel beside each other. // [row, channel · column]
     pub(super) fn into_rows(self) -> (Vec<f32>, usize) {
         let width = self.n_columns * self.n_channels;
@@ -59,7 +76,8 @@ pub(super) fn convolve<O: Ops>(
     plane: &Plane,
     shelf: WeightReader<'_, O>,
 ) -> Result<Plane> {
-    let (n_rows, n_columns) = (spec.n_along(plane.n_rows), spec.n_along(plane.n_columns));
+    let n_rows = spec.n_along(plane.n_rows, 0);
+    let n_columns = spec.n_along(plane.n_columns, 1);
     let weight = shelf.tensors.expect(&spec.weight, &spec.shape())?.widen()?;
     let bias = match &spec.bias {
         Some(name) => Some(shelf.vector(name, spec.n_out)?),
@@ -115,7 +133,7 @@ fn channels<'a>(
     in_kernel: [usize; 2],
 ) -> Option<&'a [f32]> {
     let place = |nth: usize, n: usize| {
-        let place = (at[nth] * spec.stride + in_kernel[nth]).checked_sub(spec.padding[0])?;
+        let place = (at[nth] * spec.strides[nth] + in_kernel[nth]).checked_sub(spec.padding[0])?;
         (place < n).then_some(place)
     };
     let (row, column) = (place(0, plane.n_rows)?, place(1, plane.n_columns)?);
@@ -178,7 +196,7 @@ mod tests {
             n_out: 1,
             is_by_channel,
             n_wide: 3,
-            stride: 2,
+            strides: [2; 2],
             padding,
             is_activated: false,
         }
@@ -188,7 +206,10 @@ mod tests {
     fn what_lies_beyond_a_plane_is_zero() {
         let plane = Plane::of_rows((1..=9).map(|v| v as f32).collect(), 3);
         let both = spec([1, 1], false);
-        assert_eq!((both.n_along(3), spec([2, 1], false).n_along(3)), (2, 2));
+        assert_eq!(
+            (both.n_along(3, 0), spec([2, 1], false).n_along(3, 1)),
+            (2, 2)
+        );
         let first = around(&both, &plane, 0, 2);
         assert_eq!(first[..9], [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 4.0, 5.0]);
         assert_eq!(first[9..], [0.0, 0.0, 0.0, 2.0, 3.0, 0.0, 5.0, 6.0, 0.0]);
@@ -220,6 +241,10 @@ mod tests {
             n_columns: 3,
             n_channels: 2,
         };
+        assert_eq!(plane.turned().values, plane.values);
+        let turned = Plane::of_rows(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3).turned();
+        assert_eq!(turned.values, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        assert_eq!((turned.n_rows, turned.n_columns), (3, 2));
         assert_eq!(
             plane.into_rows(),
             (vec![1.0, 2.0, 3.0, 10.0, 20.0, 30.0], 6)

@@ -30,6 +30,28 @@ impl<'a, O: Ops> WeightReader<'a, O> {
                 let rows = sines_of_distances(*n_rows, *width, *order);
                 (Cow::Owned(rows), *width)
             }
+            DistanceRows::Shared {
+                table,
+                n_heads,
+                middle,
+                is_reversed,
+                span,
+            } => {
+                let stored = round_read(self.table(table)?, format);
+                let last = table.n_rows.saturating_sub(1) as isize;
+                let row = |distance: isize| {
+                    let turned = if *is_reversed { -distance } else { distance };
+                    let at = (*middle as isize + turned).clamp(0, last) as usize;
+                    stored[at * table.width..][..table.width].repeat(*n_heads)
+                };
+                let span = *span as isize;
+                return Ok(RelativeTables {
+                    keys: Some((-span..span).flat_map(row).collect()),
+                    queries: None,
+                    of_rows: None,
+                    steps: StepTables::default(),
+                });
+            }
         };
         let mut rows = O::Buffer::default();
         ops.put(&table, width, &mut rows)?; // [row, d_model]

@@ -6,9 +6,12 @@ use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::{Activation, HostLinear, HostWeight, Ops};
 use attnscope_prompt::{HEARS, Sound};
 use attnscope_spec::{
-    AroundKernel, AroundRows, NormSource, SoundStem, StemConvolution, StemEnd, StemNorm,
+    AroundKernel, AroundRows, Lengthened, NormSource, SoundStem, StemChunks, StemConvolution,
+    StemEnd, StemNorm, StemPlaces,
 };
 
+use super::conformer::gated;
+use super::embed::add_sinusoids;
 use super::planes::{Plane, convolve};
 use super::sequence::Sequence;
 use super::weights::WeightReader;
@@ -28,33 +31,10 @@ pub(super) fn sound_rows<O: Ops>(
     };
     let pace = &|| false;
     let shelf = WeightReader::new(ops, tensors, pace);
-    let (mut rows, mut width) = first_rows(stem, sound, shelf)?; // [frame, channel]
-    let (mut around, mut to) = (O::Buffer::default(), O::Buffer::default());
-    for one in &stem.convolutions {
-        ops.put(&around_of(one, &rows), one.n_in * one.n_wide, &mut around)?;
-        ops.linear(&around, &linear_of(one, shelf)?, &mut to, pace)?; // [position, channel]
-        match &one.norm {
-            None => {}
-            Some(StemNorm::Row(norm)) => {
-                ops.norm(&to, &shelf.norm(norm)?, &mut around)?;
-                std::mem::swap(&mut to, &mut around);
-            }
-            Some(StemNorm::Channel(norm)) => {
-                let mut values = ops.get(&to)?.values.into_owned();
-                norm_channels(norm, false, shelf, &mut values)?;
-                ops.put(&values, one.n_out, &mut to)?;
-            }
-        }
-        ops.activate(one.activation.unwrap_or(stem.activation), &mut to)?;
-        rows = ops.get(&to)?.values.into_owned();
-        if let Some(norm) = &one.last_norm {
-            norm_channels(norm, true, shelf, &mut rows)?;
-        }
-        width = one.n_out;
-    }
-    if let Some(end) = &stem.end {
-        (rows, width) = end_rows(end, stem.activation, (rows, width), shelf)?;
-    }
+    let (rows, width) = match stem.chunks {
+        None => rows_of(stem, &sound.values, sound.n_mels, shelf)?,
+        Some(chunks) => rows_of_chunks(stem, chunks, sound, shelf)?,
+    };
     // Tokens are indices into the audio's rows, so a part or a reordering of a sequence picks its own rows.
     let mut chosen = Vec::with_capacity(sequence.len() * width);
     for place in &sequence.tokens {
@@ -70,28 +50,129 @@ pub(super) fn sound_rows<O: Ops>(
     Ok(chosen)
 }
 
-/// What the convolutions over rows read: frames, or the rows of convolutions over them as a plane. // [frame, channel]
-fn first_rows<O: Ops>(
+/// The rows of chunks of frames, one after another. // [position, width]
+fn rows_of_chunks<O: Ops>(
     stem: &SoundStem,
+    chunks: StemChunks,
     sound: &Sound,
     shelf: WeightReader<'_, O>,
 ) -> Result<(Vec<f32>, usize)> {
+    let n_values = (chunks.n_frames * sound.n_mels).max(1);
+    let is_only = sound.values.len() <= n_values;
+    let is_lengthened = match chunks.lengthened {
+        Lengthened::Never => false,
+        Lengthened::BehindOthers => !is_only,
+        Lengthened::Always => true,
+    };
+    let (mut all, mut width) = (Vec::new(), 0);
+    for chunk in sound.values.chunks(n_values) {
+        let mut frames = chunk.to_vec();
+        if is_lengthened {
+            frames.resize(n_values, 0.0);
+        }
+        let mut rows;
+        (rows, width) = rows_of(stem, &frames, sound.n_mels, shelf)?;
+        let n_frames = chunk.len() / sound.n_mels.max(1);
+        if let Some(steps) = stem.rule.steps {
+            rows.truncate(steps.n_positions(n_frames) * width);
+        }
+        all.extend(rows);
+    }
+    Ok((all, width))
+}
+
+/// The rows of frames that pass through the convolutions together. // [position, width]
+fn rows_of<O: Ops>(
+    stem: &SoundStem,
+    frames: &[f32],
+    n_mels: usize,
+    shelf: WeightReader<'_, O>,
+) -> Result<(Vec<f32>, usize)> {
+    let (ops, pace) = (shelf.ops, shelf.pace);
+    let (mut rows, mut width) = first_rows(stem, frames, n_mels, shelf)?; // [frame, channel]
+    let (mut around, mut to) = (O::Buffer::default(), O::Buffer::default());
+    for one in &stem.convolutions {
+        ops.put(&around_of(one, &rows), one.n_in * one.n_wide, &mut around)?;
+        ops.linear(&around, &linear_of(one, shelf)?, &mut to, pace)?; // [position, channel]
+        match &one.norm {
+            None => {}
+            Some(StemNorm::Row(norm)) => {
+                ops.norm(&to, &shelf.norm(norm)?, &mut around)?;
+                std::mem::swap(&mut to, &mut around);
+            }
+            Some(StemNorm::Channel(norm)) => {
+                let mut values = ops.get(&to)?.values.into_owned();
+                norm_channels(norm, false, shelf, &mut values)?;
+                ops.put(&values, one.n_mapped(), &mut to)?;
+            }
+        }
+        rows = if one.is_gated {
+            gated(&ops.get(&to)?.values, one.n_out)
+        } else {
+            ops.activate(one.activation.unwrap_or(stem.activation), &mut to)?;
+            ops.get(&to)?.values.into_owned()
+        };
+        if let Some(norm) = &one.last_norm {
+            norm_channels(norm, true, shelf, &mut rows)?;
+        }
+        width = one.n_out;
+    }
+    if let Some(end) = &stem.end {
+        (rows, width) = end_rows(end, stem.activation, (rows, width), shelf)?;
+    }
+    Ok((rows, width))
+}
+
+/// What the convolutions over rows read: frames, or the rows of convolutions over them as a plane. // [frame, channel]
+fn first_rows<O: Ops>(
+    stem: &SoundStem,
+    frames: &[f32],
+    n_mels: usize,
+    shelf: WeightReader<'_, O>,
+) -> Result<(Vec<f32>, usize)> {
     if !stem.planes.is_empty() {
-        let mut plane = Plane::of_rows(sound.values.clone(), sound.n_mels);
+        let mut plane = Plane::of_rows(frames.to_vec(), n_mels);
+        if stem.has_bands_first {
+            plane = plane.turned();
+        }
         for one in &stem.planes {
             plane = convolve(one, stem.activation, &plane, shelf)?;
         }
-        return Ok(plane.into_rows());
+        return match &stem.places {
+            None if stem.has_bands_first => Ok(plane.turned().into_rows()),
+            None => Ok(plane.into_rows()),
+            Some(places) => rows_of_places(places, plane.values, shelf),
+        };
     }
     let Some(map) = &stem.first else {
-        return Ok((sound.values.clone(), sound.n_mels));
+        return Ok((frames.to_vec(), n_mels));
     };
     let (ops, pace) = (shelf.ops, shelf.pace);
     let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
-    ops.put(&sound.values, sound.n_mels, &mut from)?;
+    ops.put(frames, n_mels, &mut from)?;
     ops.linear(&from, &shelf.linear(map)?, &mut to, pace)?;
     ops.activate(stem.activation, &mut to)?;
     Ok((ops.get(&to)?.values.into_owned(), map.n_out()))
+}
+
+/// Learned rows, then those of places, all with their positions. // [place, width] → [position, width]
+fn rows_of_places<O: Ops>(
+    places: &StemPlaces,
+    values: Vec<f32>,
+    shelf: WeightReader<'_, O>,
+) -> Result<(Vec<f32>, usize)> {
+    let width = places.width;
+    let mut rows = Vec::with_capacity(places.n_rows * width);
+    for name in &places.firsts {
+        let first = shelf.tensors.expect(name, &[1, 1, width])?.widen()?;
+        rows.extend_from_slice(&first);
+    }
+    rows.extend(values);
+    let shape = [1, places.n_rows, width];
+    let positions = shelf.tensors.expect(&places.positions, &shape)?.widen()?;
+    let pairs = rows.iter_mut().zip(&*positions);
+    pairs.for_each(|(to, position)| *to += position);
+    Ok((rows, width))
 }
 
 /// Normalises each channel over all rows, or all channels together. // rows: [position, channel]
@@ -161,6 +242,12 @@ fn end_rows<O: Ops>(
         added = Some(ops.get(&from)?.values.into_owned());
     }
     let mut rows = pooled(rows, width, end.n_pooled); // [position, width]
+    if let Some(sines) = end.sines {
+        rows.iter_mut().for_each(|value| *value *= sines.scale);
+        let n = rows.len() / width.max(1);
+        let positions: Vec<usize> = (sines.first..).take(n).collect();
+        add_sinusoids(&positions, sines.order, width, &mut rows);
+    }
     let pairs = rows.iter_mut().zip(added.iter().flatten());
     pairs.for_each(|(to, v)| *to += v);
     Ok((rows, width))
@@ -221,9 +308,10 @@ fn around_rows<O: Ops>(
             bias: None,
             n_in: of_group,
             n_out: of_group,
+            is_gated: false,
             n_wide: wide,
             stride,
-            is_padded: true,
+            padding: [wide / 2, wide.saturating_sub(1) / 2],
             norm: None,
             activation: None,
             last_norm: None,
@@ -255,14 +343,14 @@ fn linear_of<'a, O: Ops>(
     one: &StemConvolution,
     shelf: WeightReader<'a, O>,
 ) -> Result<O::Linear<'a>> {
-    let shape = [one.n_out, one.n_in, one.n_wide];
+    let shape = [one.n_mapped(), one.n_in, one.n_wide];
     let weight = shelf.tensors.expect(&one.weight, &shape)?.widen()?;
     let bias = match &one.bias {
-        Some(name) => Some(shelf.vector(name, one.n_out)?),
+        Some(name) => Some(shelf.vector(name, one.n_mapped())?),
         None => None,
     };
     shelf.ops.linear_weights(HostLinear {
-        n_out: one.n_out,
+        n_out: one.n_mapped(),
         n_in: one.n_in * one.n_wide,
         weight: HostWeight::F32(weight),
         is_input_major: false,
@@ -274,12 +362,10 @@ fn linear_of<'a, O: Ops>(
 /// Gathers the input window of each output, channel by channel. // [position, channel · row]
 fn around_of(one: &StemConvolution, rows: &[f32]) -> Vec<f32> {
     let (n, wide) = (rows.len() / one.n_in.max(1), one.n_wide);
-    let (n_out, n_before) = if one.is_padded {
-        (n.div_ceil(one.stride.max(1)), wide / 2)
-    } else {
-        let n_left = n.checked_sub(wide);
-        (n_left.map_or(0, |left| left / one.stride.max(1) + 1), 0)
-    };
+    let [n_before, n_behind] = one.padding;
+    let n_left = (n + n_before + n_behind).checked_sub(wide);
+    let n_left = n_left.filter(|_| n > 0);
+    let n_out = n_left.map_or(0, |left| left / one.stride.max(1) + 1);
     let mut around = vec![0.0; n_out * one.n_in * wide];
     let each = around.chunks_mut((one.n_in * wide).max(1)).enumerate();
     for (position_idx, to) in each {
@@ -308,9 +394,10 @@ mod tests {
             bias: None,
             n_in: 2,
             n_out: 1,
+            is_gated: false,
             n_wide: 3,
             stride: 2,
-            is_padded: true,
+            padding: [1; 2],
             norm: None,
             activation: None,
             last_norm: None,

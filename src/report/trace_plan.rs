@@ -136,6 +136,8 @@ impl TracePlan {
                 None => chosen("head", selection.heads.as_deref(), attention.n_heads)?,
             };
             let n_heads = heads.len();
+            let own = spec.stacks.iter().find(|own| own.stack == stack);
+            let d_resid = own.map_or(spec.d_model, |own| spec.d_resid(own));
             plan.heads.insert((stack, layer_idx), heads);
             let n_kv_heads = plan.kv_heads(stack, layer_idx, attention).len();
             let maps = spec.projections(stack, layer_idx);
@@ -154,7 +156,7 @@ impl TracePlan {
                     Hook::ResidPre | Hook::AttnOut | Hook::MlpOut | Hook::ResidPost
                         if stack != Stack::Cross =>
                     {
-                        vec![n_queries, spec.d_model]
+                        vec![n_queries, d_resid]
                     }
                     _ => continue,
                 };

@@ -47,7 +47,9 @@ impl MemoryNeed {
         let (n_all, n_longest) =
             lengths.fold((0, 0), |(all, longest), n| (all + n, longest.max(n)));
         // Buffers of the longest prompt, and the residuals of all prompts.
-        let of_blocks = blocks().map(|block| activations(block, spec.d_model));
+        let widths = spec.stacks.iter().map(|stack| spec.d_resid(stack));
+        let d_widest = widths.fold(spec.d_model, usize::max);
+        let of_blocks = blocks().map(|block| activations(block, d_widest));
         let of_recurrences = recurrences().map(|network| outputs(&network.linears()));
         let width = of_blocks.chain(of_recurrences).max();
         let row_blocks = n_threads * BLOCK_MATRICES * BLOCK_ROWS * n_longest;

@@ -69,5 +69,8 @@ pub use source::{
     HeadAxes, InputPart, LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource,
 };
 pub use stack::{Layers, StackSpec};
-pub use stem::{AroundKernel, AroundRows, SoundStem, StemConvolution, StemEnd, StemNorm};
+pub use stem::{
+    AroundKernel, AroundRows, Lengthened, SoundStem, StemChunks, StemConvolution, StemEnd,
+    StemNorm, StemPlaces, StemSines,
+};
 pub use timing::Timing;

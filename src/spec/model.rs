@@ -7,6 +7,7 @@ use attnscope_prompt::{Limits, PicturePreprocessing, PositionRule, Starts};
 
 use super::decoder_start::DecoderStart;
 use super::head::HeadSpec;
+use super::place::Stack;
 use super::recurrent::Recurrence;
 use super::stack::{Layers, StackSpec};
 use super::timing::Timing;
@@ -68,13 +69,21 @@ impl ModelSpec {
         }
     }
 
+    /// Width of a stack's residual: an encoder's last map may change it to that of the decoder.
+    pub fn d_resid(&self, stack: &StackSpec) -> usize {
+        match &stack.last_map {
+            Some(map) if stack.stack == Stack::Encoder => map.n_in,
+            _ => self.d_model,
+        }
+    }
+
     /// Width of a stack's first layer input: the token embedding's width for a recurrent network.
     pub fn d_input(&self, stack: &StackSpec) -> usize {
         match stack.layers {
             Layers::Recurrent(_) => stack.embed.tokens.width,
             Layers::Blocks(_) => match &stack.rows {
                 Some(rows) => rows.width(),
-                None => self.d_model,
+                None => self.d_resid(stack),
             },
         }
     }

@@ -12,8 +12,8 @@ pub struct PlaneConvolution {
     pub is_by_channel: bool,
     /// Width of the kernel in rows and in columns.
     pub n_wide: usize,
-    /// Rows and columns from one output to the next.
-    pub stride: usize,
+    /// Rows, and columns, from one output to the next.
+    pub strides: [usize; 2],
     /// Zeros before the first and behind the last row, and column.
     pub padding: [usize; 2],
     /// Whether the activation of the stem follows.
@@ -21,11 +21,11 @@ pub struct PlaneConvolution {
 }
 
 impl PlaneConvolution {
-    /// Number of outputs along a side of `n` values.
-    pub fn n_along(&self, n: usize) -> usize {
+    /// Number of outputs along a side of `n` values: rows for axis 0, columns for axis 1.
+    pub fn n_along(&self, n: usize, axis: usize) -> usize {
         let padded = n + self.padding[0] + self.padding[1];
         let left = padded.checked_sub(self.n_wide);
-        left.map_or(0, |left| left / self.stride.max(1) + 1)
+        left.map_or(0, |left| left / self.strides[axis].max(1) + 1)
     }
 
     /// The required shape of the kernel.
@@ -40,7 +40,7 @@ impl PlaneConvolution {
             n_in,
             n_out,
             n_wide,
-            stride,
+            strides: [stride, of_columns],
             padding: [before, behind],
             ..
         } = self;
@@ -48,6 +48,11 @@ impl PlaneConvolution {
             ", by channel"
         } else {
             ""
+        };
+        let stride = if stride == of_columns {
+            stride.to_string()
+        } else {
+            format!("{stride}×{of_columns}")
         };
         format!(
             "{n_in}→{n_out} over {n_wide}×{n_wide} every {stride}, padded by {before} and {behind}{apart}"

@@ -29,13 +29,25 @@ pub enum DistanceRows {
         width: usize,
         order: Sines,
     },
+    /// Learned ones of all heads, as keys. Distances beyond the table share its first or its last row.
+    Shared {
+        /// [distance, d_head]
+        table: TableSource,
+        n_heads: usize,
+        /// The row of distance 0.
+        middle: usize,
+        /// Whether rows are in the order of the distance key − query, not query − key.
+        is_reversed: bool,
+        /// Number of distances to either side.
+        span: usize,
+    },
 }
 
 impl DistanceRows {
     /// The table, if the vectors are learned.
     pub fn table(&self) -> Option<&TableSource> {
         match self {
-            Self::Stored(table) => Some(table),
+            Self::Stored(table) | Self::Shared { table, .. } => Some(table),
             Self::Sines { .. } => None,
         }
     }

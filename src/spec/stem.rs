@@ -3,6 +3,7 @@
 use attnscope_compute::ops::Activation;
 use attnscope_prompt::SoundRule;
 
+use super::embed::Sines;
 use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
 
@@ -12,12 +13,54 @@ pub struct SoundStem {
     pub rule: SoundRule,
     /// Convolutions over frames and bands as a plane, before all others. Then a row holds the bands of all channels.
     pub planes: Vec<PlaneConvolution>,
+    /// Whether bands are rows of the plane, and frames its columns, and not the other way.
+    pub has_bands_first: bool,
+    /// Set if each place of the plane becomes a row.
+    pub places: Option<Box<StemPlaces>>,
+    /// Set if frames pass through all convolutions in chunks, each by itself.
+    pub chunks: Option<StemChunks>,
     /// A map of each frame, before the convolutions over rows; the activation follows.
     pub first: Option<LinearSource>,
     pub convolutions: Vec<StemConvolution>,
     pub activation: Activation,
     /// What follows the convolutions, if the rows are not those of the residual yet.
     pub end: Option<Box<StemEnd>>,
+}
+
+/// Learned rows before those of a plane's places, and positions, which are added to all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StemPlaces {
+    /// One row each. // [1, 1, width]
+    pub firsts: Vec<String>,
+    /// [1, n_rows, width]
+    pub positions: String,
+    pub n_rows: usize,
+    pub width: usize,
+}
+
+/// Frames that pass through convolutions together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StemChunks {
+    pub n_frames: usize,
+    /// When the last chunk, which may have fewer frames, is lengthened with zeros; its rows beyond the sound are left out.
+    pub lengthened: Lengthened,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lengthened {
+    Never,
+    /// Unless it is the only one.
+    BehindOthers,
+    Always,
+}
+
+/// Sines and cosines added to the rows of each chunk, whose first is at some position.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StemSines {
+    pub order: Sines,
+    pub first: usize,
+    /// Multiplies rows before.
+    pub scale: f32,
 }
 
 /// What turns the rows of the last convolution into those of the residual: a norm, a map, and positions from the rows around each.
@@ -29,6 +72,20 @@ pub struct StemEnd {
     pub n_pooled: usize,
     /// One after another; the activated output of the last is added to the row.
     pub positions: Vec<AroundRows>,
+    pub sines: Option<StemSines>,
+}
+
+impl StemEnd {
+    /// A map to the width of the residual.
+    pub fn map(projection: LinearSource) -> Self {
+        Self {
+            norm: None,
+            projection: Some(projection),
+            n_pooled: 1,
+            positions: Vec::new(),
+            sines: None,
+        }
+    }
 }
 
 /// A convolution in groups over the rows around each row, zero-padded by half its width, and then activated. It has an
@@ -84,12 +141,14 @@ pub struct StemConvolution {
     pub bias: Option<String>,
     pub n_in: usize,
     pub n_out: usize,
-    /// Kernel width in rows: an odd number if it is padded.
+    /// Set if there are twice as many outputs, of which the second half gates the first through a sigmoid, in place of an activation.
+    pub is_gated: bool,
+    /// Kernel width in rows.
     pub n_wide: usize,
     /// Rows from one output to the next.
     pub stride: usize,
-    /// Zero-padded by half its width on both sides.
-    pub is_padded: bool,
+    /// Zeros before the first row, and behind the last.
+    pub padding: [usize; 2],
     pub norm: Option<StemNorm>,
     /// Follows in place of the activation of the stem.
     pub activation: Option<Activation>,
@@ -97,16 +156,43 @@ pub struct StemConvolution {
     pub last_norm: Option<NormSource>,
 }
 
+impl StemConvolution {
+    /// Number of outputs before any gate.
+    pub fn n_mapped(&self) -> usize {
+        if self.is_gated {
+            2 * self.n_out
+        } else {
+            self.n_out
+        }
+    }
+}
+
 impl SoundStem {
+    /// A stem without convolutions.
+    pub fn plain(rule: SoundRule, activation: Activation) -> Self {
+        Self {
+            rule,
+            planes: Vec::new(),
+            has_bands_first: false,
+            places: None,
+            chunks: None,
+            first: None,
+            convolutions: Vec::new(),
+            activation,
+            end: None,
+        }
+    }
+
     /// The tensors it reads, with their required shapes.
     pub fn tensors(&self) -> Vec<(&String, Vec<usize>)> {
         let each = self.convolutions.iter().flat_map(|one| {
-            let weight = (&one.weight, vec![one.n_out, one.n_in, one.n_wide]);
+            let n_out = one.n_mapped();
+            let weight = (&one.weight, vec![n_out, one.n_in, one.n_wide]);
             let norm = one.norm.as_ref().map(StemNorm::source);
             let norms = norm.into_iter().chain(&one.last_norm);
             let of_norm = norms.flat_map(|norm| norm.gain.iter().chain(&norm.bias));
             let vectors = one.bias.iter().chain(of_norm);
-            let vectors = vectors.map(|name| (name, vec![one.n_out]));
+            let vectors = vectors.map(move |name| (name, vec![n_out]));
             [weight].into_iter().chain(vectors)
         });
         let positions = self.end.iter().flat_map(|end| &end.positions);
@@ -130,7 +216,13 @@ impl SoundStem {
             let bias = plane.bias.iter().map(|bias| (bias, vec![plane.n_out]));
             [(&plane.weight, plane.shape())].into_iter().chain(bias)
         });
-        planes.chain(each).chain(around).collect()
+        let places = self.places.iter().flat_map(|places| {
+            let firsts = places.firsts.iter();
+            let firsts = firsts.map(|name| (name, vec![1, 1, places.width]));
+            let shape = vec![1, places.n_rows, places.width];
+            firsts.chain([(&places.positions, shape)])
+        });
+        planes.chain(each).chain(around).chain(places).collect()
     }
 
     /// Describes the computation, for comparisons.
@@ -143,6 +235,7 @@ impl SoundStem {
                 Some(StemNorm::Channel(_)) => ", channels normed",
             };
             let activation = match one.activation {
+                _ if one.is_gated => ", gated".to_owned(),
                 None => String::new(),
                 Some(activation) => format!(", {activation}"),
             };
@@ -152,7 +245,9 @@ impl SoundStem {
             };
             format!("{n_in}→{n_out} over {wide} every {stride}{norm}{activation}{last}")
         });
+        let turned = self.has_bands_first.then(|| "bands × frames".to_owned());
         let planes = self.planes.iter().map(PlaneConvolution::words);
+        let planes = turned.into_iter().chain(planes);
         let first = self
             .first
             .iter()
@@ -164,6 +259,15 @@ impl SoundStem {
             n => format!(", means of {n}"),
         };
         let positions = self.end.iter().flat_map(|end| &end.positions);
+        let in_chunks = match self.chunks {
+            None => String::new(),
+            Some(chunks) => format!(", in chunks of {} frames", chunks.n_frames),
+        };
+        let sines = self.end.as_ref().and_then(|end| end.sines);
+        let sines = match sines {
+            None => String::new(),
+            Some(sines) => format!(", sines from {}, rows times {}", sines.first, sines.scale),
+        };
         let end: String = positions
             .map(|around| {
                 format!(
@@ -172,6 +276,7 @@ impl SoundStem {
                 )
             })
             .collect();
-        format!("{}, {}{end}{means}", each.join(", "), self.activation)
+        let all = each.join(", ");
+        format!("{all}, {}{end}{means}{in_chunks}{sines}", self.activation)
     }
 }

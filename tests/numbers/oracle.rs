@@ -79,6 +79,8 @@ fn heads_run_alone_as_among_others() {
         ("hy_v4", 0),
         ("wav2vec2_conformer", 0),
         ("wavlm", 0),
+        ("wav2vec2_bert", 0),
+        ("qwen3_omni_moe_audio_encoder", 0),
         ("nemotron_asr_streaming_encoder", 0),
         ("minimax_m3_vl_text", 0),
     ] {

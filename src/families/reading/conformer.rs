@@ -7,6 +7,7 @@ use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     BlockSpec, ChannelNorm, ConformerSpec, ConvolutionModule, DistanceRows, FeedForward,
     LinearSource, MlpSpec, NormSource, ProjectionSpec, QueryBiases, RelativeSource, Sines,
+    TableSource,
 };
 
 use super::{even_heads, layer_norm, linear, note_bias};
@@ -60,6 +61,12 @@ impl ConformerNames {
         channel_norm: "batch_norm",
     };
 
+    /// As wav2vec2-BERT has them.
+    pub const BERT: Self = Self {
+        channel_norm: "depthwise_layer_norm",
+        ..Self::WAVE
+    };
+
     /// As Parakeet has them.
     pub const FAST: Self = Self {
         layers: ["feed_forward1", "feed_forward2"],
@@ -76,6 +83,16 @@ impl ConformerNames {
         convolution: "conv",
         channel_norm: "norm",
     };
+}
+
+/// What distances between positions have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distances {
+    None,
+    /// Sines, mapped by each layer: so many to either side.
+    Sines(usize),
+    /// Learned vectors of all heads, of keys so many positions before a query and so many after it.
+    Stored([usize; 2]),
 }
 
 /// The blocks of a Conformer.
@@ -103,8 +120,7 @@ pub struct Conformer<'a> {
     pub layer_factors: [f32; 2],
     /// The same of the convolution.
     pub convolution_factors: [f32; 2],
-    /// The number of distances to either side; `None` if distances have no vectors.
-    pub span: Option<usize>,
+    pub distances: Distances,
     pub rope: Option<RopeSpec>,
     pub window: Option<Window>,
     /// The largest number of positions that the configuration allows, if distances have vectors.
@@ -173,7 +189,7 @@ impl<'a> Conformer<'a> {
             rope: None,
             window: None,
             // Vectors of distances that no sound has would only take memory.
-            span: n_positions.map(|n| n.min(n_heard)),
+            distances: n_positions.map_or(Distances::None, |n| Distances::Sines(n.min(n_heard))),
             n_positions,
         })
     }
@@ -183,8 +199,17 @@ impl<'a> Conformer<'a> {
         self.n_positions
     }
 
+    /// The number of distances to either side; `None` if distances have no vectors.
+    fn span(&self) -> Option<usize> {
+        match self.distances {
+            Distances::None => None,
+            Distances::Sines(span) => Some(span),
+            Distances::Stored([before, after]) => Some(before.max(after) + 1),
+        }
+    }
+
     pub fn attention(&self) -> AttentionSpec {
-        let bias = self.span.map(|span| {
+        let bias = self.span().map(|span| {
             Bias::Relative(Relative {
                 span,
                 log_until: None,
@@ -267,8 +292,32 @@ impl<'a> Conformer<'a> {
         let [q, k, v] = [(of_q, d_q), (of_k, d_kv), (of_v, d_kv)]
             .map(|(name, n_out)| map(name, d, n_out, self.has_bias));
         let o = map(of_o, d_q, d, self.has_bias);
-        let Some(span) = self.span else {
-            return ProjectionSpec::plain(q, k, v, o);
+        let span = match (self.distances, self.span()) {
+            (Distances::Sines(span), _) => span,
+            (Distances::Stored([before, after]), Some(span)) => {
+                let relative = RelativeSource {
+                    embeddings: DistanceRows::Shared {
+                        table: TableSource {
+                            tensor: format!("{at}.distance_embedding.weight"),
+                            n_rows: before + after + 1,
+                            width: self.d_head,
+                        },
+                        n_heads: self.n_heads,
+                        middle: before,
+                        is_reversed: true,
+                        span,
+                    },
+                    norm: None,
+                    key: None,
+                    query: None,
+                    biases: None,
+                };
+                return ProjectionSpec {
+                    relative: Some(Box::new(relative)),
+                    ..ProjectionSpec::plain(q, k, v, o)
+                };
+            }
+            _ => return ProjectionSpec::plain(q, k, v, o),
         };
         let [of_keys, instead] = self.names.biases.map(|name| format!("{at}.{name}"));
         let shape = vec![self.n_heads, self.d_head];
@@ -313,7 +362,7 @@ impl<'a> Conformer<'a> {
             n_wide: self.n_wide,
             n_before: self.n_before,
             norm: if self.norms_rows {
-                ChannelNorm::Row(layer_norm(self.tensors, &norm, d, EPS))
+                ChannelNorm::Row(layer_norm(self.tensors, &norm, d, self.eps))
             } else {
                 ChannelNorm::Stored {
                     tensors: stored.map(|name| format!("{norm}.{name}")),

@@ -1,8 +1,9 @@
 //! Both versions of DeBERTa: BERT with learned relative-position vectors in the scores.
 
-use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Bias, Relative, Scale};
 use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     BlockSpec, DistanceRows, EmbedSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, RelativeSource, StackSpec, TableSource,
@@ -58,7 +59,6 @@ pub fn read(
     let n_layers = reader.layers("num_hidden_layers")?;
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
     let d_model = reader.size("d_model", "hidden_size")?;
-    let d_head = even_heads(reader, "num_attention_heads", d_model, n_heads)?;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let n_rows = reader.size("n_positions", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
@@ -68,88 +68,18 @@ pub fn read(
     let adds_positions = reader.flag_or("positions_added", "position_biased_input", true)?;
     let same = Origin::Derived("d_model, no embedding_size".to_owned());
     let d_embed = reader.size_or("d_embed", "embedding_size", d_model, same)?;
-    refuse_others(reader, d_head)?;
-    let (parts, position) = position(reader, like, n_rows)?;
-    let scale = Scale::Factor((1.0 / ((d_head * (1 + parts)) as f64).sqrt()) as f32);
-    let attention = AttentionSpec {
-        scale,
-        bias: match &position {
-            Some(position) => Bias::Relative(position.relative),
-            None => Bias::None,
-        },
-        ..AttentionSpec::plain(n_heads, n_heads, d_head, false)
-    };
-    let derived = format!("1/sqrt(d_head \u{b7} {})", 1 + parts);
-    note_attention(reader, &attention, Origin::Derived(derived));
-
     let base = prefix(
         tensors,
         &["deberta.", ""],
         "embeddings.word_embeddings.weight",
     );
-    let block = |layer_idx: usize| {
-        let at = format!("{base}encoder.layer.{layer_idx}");
-        let own = format!("{at}.attention.self");
-        let one = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, true);
-        let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
-        let [q, k, v] = if like.is_fused {
-            let fused = linear(&format!("{own}.in_proj"), d_model, 3 * d_model, false);
-            let [q, k, v] = grouped(&fused, 1, d_head);
-            let biased = |linear: LinearSource, name: &str| LinearSource {
-                bias: Some(format!("{own}.{name}")),
-                bias_is_of_part: true,
-                ..linear
-            };
-            [biased(q, "q_bias"), k, biased(v, "v_bias")]
-        } else {
-            ["query_proj", "key_proj", "value_proj"]
-                .map(|name| linear(&format!("{own}.{name}"), d_model, d_model, true))
-        };
-        let relative = position.as_ref().map(|position| {
-            let map = |which: usize| {
-                let has_bias = like.is_second || which == 1;
-                linear(
-                    &format!("{own}.{}", like.maps[which]),
-                    d_model,
-                    d_model,
-                    has_bias,
-                )
-            };
-            let [key, query] = if position.shares_maps {
-                [k.clone(), q.clone()]
-            } else {
-                [map(0), map(1)]
-            };
-            Box::new(RelativeSource {
-                embeddings: DistanceRows::Stored(TableSource {
-                    tensor: format!("{base}encoder.rel_embeddings.weight"),
-                    n_rows: position.relative.n_rows(),
-                    width: d_model,
-                }),
-                norm: position.is_normed.then(|| {
-                    layer_norm(tensors, &format!("{base}encoder.LayerNorm"), d_model, eps)
-                }),
-                key: position.of_queries.then_some(key),
-                query: position.of_keys.then_some(query),
-                biases: None,
-            })
-        });
-        let projections = ProjectionSpec {
-            relative,
-            ..ProjectionSpec::plain(q, k, v, one("attention.output.dense", d_model, d_model))
-        };
-        let mlp = MlpSpec::plain(
-            one("intermediate.dense", d_model, d_mlp),
-            one("output.dense", d_mlp, d_model),
-            activation,
-        );
-        BlockSpec::post_norm(
-            attention.clone(),
-            projections,
-            mlp,
-            [norm("attention.output.LayerNorm"), norm("output.LayerNorm")],
-        )
-    };
+    let blocks = Blocks::read(
+        reader,
+        (tensors, format!("{base}encoder.")),
+        like,
+        [d_model, d_mlp, n_heads, n_rows],
+        (activation, eps),
+    )?;
     let table = |name: &str, n_rows| TableSource {
         tensor: format!("{base}embeddings.{name}.weight"),
         n_rows,
@@ -196,12 +126,141 @@ pub fn read(
         norms_projected: true,
         ..EmbedSpec::plain(tokens)
     };
-    let stack = StackSpec::only(embed, (0..n_layers).map(block).collect(), None);
+    let blocks = (0..n_layers).map(|layer_idx| blocks.block(layer_idx));
+    let stack = StackSpec::only(embed, blocks.collect(), None);
     Ok(ModelSpec {
         d_model,
         n_ctx: adds_positions.then_some(n_rows),
         ..ModelSpec::of_one_stack(like.family, stack, head)
     })
+}
+
+/// The blocks.
+pub struct Blocks<'a> {
+    tensors: &'a Tensors,
+    /// What the names of their tensors, and of those of distances, begin with.
+    base: String,
+    like: DebertaLike,
+    d_model: usize,
+    d_mlp: usize,
+    d_head: usize,
+    activation: Activation,
+    eps: f64,
+    pub attention: AttentionSpec,
+    position: Option<Position>,
+}
+
+impl<'a> Blocks<'a> {
+    /// Reads what they add to scores; distances have at most so many rows to either side.
+    ///
+    /// # Errors
+    /// When a value of the configuration is impossible or not read.
+    pub fn read(
+        reader: &mut Reader<'_>,
+        (tensors, base): (&'a Tensors, String),
+        like: DebertaLike,
+        [d_model, d_mlp, n_heads, n_rows]: [usize; 4],
+        (activation, eps): (Activation, f64),
+    ) -> Result<Self> {
+        let d_head = even_heads(reader, "num_attention_heads", d_model, n_heads)?;
+        refuse_others(reader, d_head)?;
+        let (parts, position) = position(reader, like, n_rows)?;
+        let scale = Scale::Factor((1.0 / ((d_head * (1 + parts)) as f64).sqrt()) as f32);
+        let attention = AttentionSpec {
+            scale,
+            bias: match &position {
+                Some(position) => Bias::Relative(position.relative),
+                None => Bias::None,
+            },
+            ..AttentionSpec::plain(n_heads, n_heads, d_head, false)
+        };
+        let derived = format!("1/sqrt(d_head \u{b7} {})", 1 + parts);
+        note_attention(reader, &attention, Origin::Derived(derived));
+        Ok(Self {
+            tensors,
+            base,
+            like,
+            d_model,
+            d_mlp,
+            d_head,
+            activation,
+            eps,
+            attention,
+            position,
+        })
+    }
+
+    pub fn block(&self, layer_idx: usize) -> BlockSpec {
+        let Self {
+            tensors,
+            base,
+            like,
+            ..
+        } = self;
+        let (d_model, d_mlp, d_head) = (self.d_model, self.d_mlp, self.d_head);
+        let (activation, eps) = (self.activation, self.eps);
+        let at = format!("{base}layer.{layer_idx}");
+        let own = format!("{at}.attention.self");
+        let one = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, true);
+        let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
+        let [q, k, v] = if like.is_fused {
+            let fused = linear(&format!("{own}.in_proj"), d_model, 3 * d_model, false);
+            let [q, k, v] = grouped(&fused, 1, d_head);
+            let biased = |linear: LinearSource, name: &str| LinearSource {
+                bias: Some(format!("{own}.{name}")),
+                bias_is_of_part: true,
+                ..linear
+            };
+            [biased(q, "q_bias"), k, biased(v, "v_bias")]
+        } else {
+            ["query_proj", "key_proj", "value_proj"]
+                .map(|name| linear(&format!("{own}.{name}"), d_model, d_model, true))
+        };
+        let relative = self.position.as_ref().map(|position| {
+            let map = |which: usize| {
+                let has_bias = like.is_second || which == 1;
+                linear(
+                    &format!("{own}.{}", like.maps[which]),
+                    d_model,
+                    d_model,
+                    has_bias,
+                )
+            };
+            let [key, query] = if position.shares_maps {
+                [k.clone(), q.clone()]
+            } else {
+                [map(0), map(1)]
+            };
+            Box::new(RelativeSource {
+                embeddings: DistanceRows::Stored(TableSource {
+                    tensor: format!("{base}rel_embeddings.weight"),
+                    n_rows: position.relative.n_rows(),
+                    width: d_model,
+                }),
+                norm: position
+                    .is_normed
+                    .then(|| layer_norm(tensors, &format!("{base}LayerNorm"), d_model, eps)),
+                key: position.of_queries.then_some(key),
+                query: position.of_keys.then_some(query),
+                biases: None,
+            })
+        });
+        let projections = ProjectionSpec {
+            relative,
+            ..ProjectionSpec::plain(q, k, v, one("attention.output.dense", d_model, d_model))
+        };
+        let mlp = MlpSpec::plain(
+            one("intermediate.dense", d_model, d_mlp),
+            one("output.dense", d_mlp, d_model),
+            activation,
+        );
+        BlockSpec::post_norm(
+            self.attention.clone(),
+            projections,
+            mlp,
+            [norm("attention.output.LayerNorm"), norm("output.LayerNorm")],
+        )
+    }
 }
 
 /// Names of the head as transformers creates it.

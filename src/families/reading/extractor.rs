@@ -77,6 +77,46 @@ impl Extractor {
         })
     }
 
+    /// A whole number up to `most`, where null is 0.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn size_or_none(&self, key: &str, default: usize, most: usize) -> Result<usize> {
+        let is_none = self.is_null(key) || self.get(key).and_then(Value::as_u64) == Some(0);
+        if is_none {
+            return Ok(0);
+        }
+        self.size(key, default, most)
+    }
+
+    /// A switch.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| self.error(key, format!("expected true or false, found {value}"))),
+        }
+    }
+
+    /// A number other than 0, of at most some size.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn number(&self, key: &str, default: f64, most: f64) -> Result<f64> {
+        let Some(value) = self.get(key) else {
+            return Ok(default);
+        };
+        let number = value.as_f64().filter(|number| number.abs() <= most);
+        number.ok_or_else(|| {
+            let problem = format!("expected a number of at most {most:e}, found {value}");
+            self.error(key, problem)
+        })
+    }
+
     /// The number of bands, which is that of the model.
     ///
     /// # Errors

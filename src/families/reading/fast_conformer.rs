@@ -10,7 +10,7 @@ use attnscope_spec::{
     StemEnd, TableSource,
 };
 
-use super::conformer::{Conformer, ConformerNames, EPS, HALF};
+use super::conformer::{Conformer, ConformerNames, Distances, EPS, HALF};
 use super::extractor::{Extractor, FASTEST, MOST_SAMPLES, WIDEST_WINDOW};
 use super::rope::{RopeRule, rope};
 use super::{activation, even_heads, layer_norm, linear, note_attention, note_bias, prefix};
@@ -186,7 +186,11 @@ fn stack(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: Like) -> Result
         norms_rows: like == Like::Streaming,
         layer_factors: if is_lasr { layer_factors } else { [1.0, HALF] },
         convolution_factors,
-        span: (!is_lasr).then(|| stem.rule.n_positions()),
+        distances: if is_lasr {
+            Distances::None
+        } else {
+            Distances::Sines(stem.rule.n_positions())
+        },
         rope: if is_lasr {
             Some(rope(reader, RopeRule::plain(d_head, n_positions))?)
         } else {
@@ -301,16 +305,15 @@ fn stem(
             bias: Some(format!("{base}subsampler.conv_{nth}.bias")),
             n_in: d_model,
             n_out,
+            is_gated: false,
             n_wide,
             stride,
-            is_padded: false,
+            padding: [0; 2],
             norm: None,
             activation: None,
             last_norm: None,
         };
         return Ok(SoundStem {
-            rule,
-            planes: Vec::new(),
             first: Some(linear(
                 &format!("{base}subsampler.dense_0"),
                 n_mels,
@@ -318,13 +321,13 @@ fn stem(
                 true,
             )),
             convolutions: vec![convolution(0, d_model), convolution(1, n_channels)],
-            activation: Activation::Relu,
-            end: Some(Box::new(end(linear(
+            end: Some(Box::new(StemEnd::map(linear(
                 &format!("{base}subsampler.dense_1"),
                 n_channels,
                 d_model,
                 true,
             )))),
+            ..SoundStem::plain(rule, Activation::Relu)
         });
     }
     let factor = reader.size_or("frames_per_position", FACTOR, 8, default(FACTOR))?;
@@ -348,7 +351,7 @@ fn stem(
         n_out: n_channels,
         is_by_channel,
         n_wide: if is_wide { n_wide } else { 1 },
-        stride: if is_wide { stride } else { 1 },
+        strides: if is_wide { [stride; 2] } else { [1; 2] },
         padding: if is_wide { padding } else { [0; 2] },
         is_activated,
     };
@@ -370,7 +373,7 @@ fn stem(
         planes.push(plane(apart, n_channels, true, true, false));
         planes.push(plane(together, n_channels, false, false, true));
     }
-    let n_bands = planes.iter().fold(n_mels, |n, plane| plane.n_along(n));
+    let n_bands = planes.iter().fold(n_mels, |n, plane| plane.n_along(n, 1));
     let step = [n_wide, stride, padding[0] + padding[1]];
     let apart = stride.saturating_pow(n as u32);
     let rule = rule(
@@ -381,32 +384,22 @@ fn stem(
         (&vec![step; n], apart),
     )?;
     Ok(SoundStem {
-        rule,
         planes,
-        first: None,
-        convolutions: Vec::new(),
-        activation: Activation::Relu,
-        end: Some(Box::new(end(linear(
+        end: Some(Box::new(StemEnd::map(linear(
             &format!("{at}.linear"),
             n_channels * n_bands,
             d_model,
             true,
         )))),
+        ..SoundStem::plain(rule, Activation::Relu)
     })
 }
 
-/// A map to the width of the residual.
-fn end(projection: attnscope_spec::LinearSource) -> StemEnd {
-    StemEnd {
-        norm: None,
-        projection: Some(projection),
-        n_pooled: 1,
-        positions: Vec::new(),
-    }
-}
-
 /// How a sound becomes frames, and those positions.
-fn rule(
+///
+/// # Errors
+/// When a setting of the extractor is impossible, or does not fit the model.
+pub fn rule(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     like: Like,
@@ -439,6 +432,16 @@ fn rule(
     }
     let steps = Steps::of(steps.iter().copied());
     let mut n_frames = n_positions.saturating_mul(apart).min(MOST_SAMPLES / hop);
+    // A longer sound becomes several, each heard by itself.
+    const LONGEST: &str = "max_audio_clip_s";
+    if let Some(seconds) = extractor.get(LONGEST) {
+        let seconds = seconds.as_f64().filter(|seconds| *seconds > 0.0);
+        let seconds = seconds.ok_or_else(|| {
+            let problem = "expected a number of seconds above 0".to_owned();
+            extractor.error(LONGEST, problem)
+        })?;
+        n_frames = n_frames.min((seconds * rate as f64) as usize / hop);
+    }
     // Padding may give a few frames a position beyond the last.
     while steps.n_positions(n_frames) > n_positions {
         n_frames -= 1;
@@ -453,6 +456,8 @@ fn rule(
         mel,
         waves: None,
         steps: Some(steps),
+        n_least: 0,
+        patches: None,
         is_rows: false,
     };
     let said = format!(

@@ -31,6 +31,8 @@ pub fn sound_rule(
         mel: Mel::whisper(n_window),
         waves: None,
         steps: None,
+        n_least: 0,
+        patches: None,
         is_rows: false,
     };
     let n_samples = rule.n_frames.saturating_mul(rule.hop);

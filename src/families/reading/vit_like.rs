@@ -198,7 +198,12 @@ pub const KEYS_OF_QWEN: Keys = Keys {
 pub enum Reads {
     Pictures(Pictures),
     Text(Text),
+    /// Patches of a spectrogram, for tensors behind some prefix and rows of some width.
+    Sound(OfSound),
 }
+
+/// Reads how a sound becomes rows.
+pub type OfSound = fn(&Checkpoint, &mut Reader<'_>, (&str, usize)) -> Result<EmbedSpec>;
 
 /// Text, as rows of a token table.
 #[derive(Debug, Clone, Copy)]
@@ -331,6 +336,7 @@ pub fn read(
     let probe = match like.reads {
         Reads::Pictures(pictures) => pictures.kernel,
         Reads::Text(_) => WORDS,
+        Reads::Sound(_) => PATCHES,
     };
     let base = super::prefix_of_encoder(tensors, like.bases, probe);
     let (embed, n_ctx) = match like.reads {
@@ -350,6 +356,7 @@ pub fn read(
             (embed, n_ctx)
         }
         Reads::Text(text) => of_text(reader, text, base, d_model)?,
+        Reads::Sound(embed) => (embed(checkpoint, reader, (base, d_model))?, None),
     };
     note_attention(reader, &attention, Origin::Family);
     let layers = like.names.layers;
@@ -469,6 +476,9 @@ impl Block<'_> {
         }
     }
 }
+
+/// The kernel that patches of a spectrogram pass through.
+const PATCHES: &str = "embeddings.patch_embeddings.projection.weight";
 
 /// The token table of a caption encoder.
 const WORDS: &str = "embeddings.token_embedding.weight";

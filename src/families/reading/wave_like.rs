@@ -12,6 +12,8 @@ use attnscope_spec::{
 use serde_json::Value;
 
 use super::conformer::Conformer;
+use super::deberta_like::{self, DebertaLike};
+use super::extractor::{Extractor, FASTEST, MOST_SAMPLES};
 use super::tasks::refuse_classes;
 use super::wave_positions::positions;
 use super::{
@@ -52,8 +54,17 @@ pub enum WaveShape {
     GatedBias,
     /// The usual, where the mean of a few rows becomes one.
     Squeezed,
+    /// The same, with DeBERTa's blocks.
+    SqueezedDeberta,
     /// The blocks of a Conformer.
     Conformer,
+}
+
+impl WaveShape {
+    /// Whether the mean of a few rows becomes one.
+    fn is_squeezed(self) -> bool {
+        matches!(self, Self::Squeezed | Self::SqueezedDeberta)
+    }
 }
 
 impl WaveLike {
@@ -74,14 +85,19 @@ impl WaveLike {
     }
 }
 
+/// DeBERTa's second version, as it stands behind convolutions.
+const DISENTANGLED: DebertaLike = DebertaLike {
+    family: "sew-d",
+    is_fused: false,
+    is_second: true,
+    maps: ["pos_key_proj", "pos_query_proj"],
+};
+
 /// Epsilon of the norms of convolutions; no configuration states it.
 pub(super) const EPS: f64 = 1e-5;
 
 /// Outputs of the map of a bias's gate.
 const N_GATES: usize = 8;
-
-/// Upper limit of samples per input: ten minutes at 48 kHz.
-const MOST_SAMPLES: usize = 10 * 60 * 48_000;
 
 /// Channels, widths and strides of the convolutions, if the configuration does not state them.
 const DEFAULTS: [(&str, [u64; 7]); 3] = [
@@ -127,23 +143,41 @@ pub fn read(
     let d_model = reader.size("d_model", "hidden_size")?;
     let d_head = even_heads(reader, "num_attention_heads", d_model, n_heads)?;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
-    let eps = reader.number_or("norm_eps", "layer_norm_eps", EPS)?;
+    let is_deberta = like.shape == WaveShape::SqueezedDeberta;
+    let usual = if is_deberta { 1e-7 } else { EPS };
+    let eps = reader.number_or("norm_eps", "layer_norm_eps", usual)?;
+    let eps_of_features = if is_deberta {
+        reader.number_or("features_norm_eps", "feature_layer_norm_eps", EPS)?
+    } else {
+        eps
+    };
     let activation = activation(reader, "hidden_act", "gelu")?;
     let is_pre_norm = match like.shape {
         WaveShape::Usual | WaveShape::GatedBias => {
             reader.flag_or("norms_before", "do_stable_layer_norm", false)?
         }
-        WaveShape::ManyPositions | WaveShape::Squeezed => false,
+        WaveShape::ManyPositions | WaveShape::Squeezed | WaveShape::SqueezedDeberta => false,
         WaveShape::Plain | WaveShape::Conformer => true,
     };
     let probe = format!("{}.weight", like.names.feature_norm);
     let base = prefix_of_encoder(tensors, like.bases, &probe);
-    let mut stem = stem(checkpoint, reader, (base, like), (d_model, eps), activation)?;
+    let of_stem = (d_model, eps_of_features);
+    let mut stem = stem(checkpoint, reader, (base, like), of_stem, activation)?;
     let encoder = like.names.encoder;
     let conformer = if like.shape == WaveShape::Conformer {
         let sizes = [d_model, d_mlp, n_heads];
         let n_heard = stem.rule.n_positions();
         let read = Conformer::read(reader, tensors, sizes, activation, n_heard);
+        Some(read?)
+    } else {
+        None
+    };
+    let deberta = if is_deberta {
+        let n_rows = reader.size("n_positions", "max_position_embeddings")?;
+        let sizes = [d_model, d_mlp, n_heads, n_rows];
+        let place = (tensors, format!("{base}{encoder}encoder."));
+        let read =
+            deberta_like::Blocks::read(reader, place, DISENTANGLED, sizes, (activation, eps));
         Some(read?)
     } else {
         None
@@ -154,12 +188,20 @@ pub fn read(
     };
     let attention = match (&conformer, buckets) {
         (Some(conformer), _) => conformer.attention(),
+        (None, _) if deberta.is_some() => {
+            let plain = AttentionSpec::plain(n_heads, n_heads, d_head, false);
+            deberta
+                .as_ref()
+                .map_or(plain, |blocks| blocks.attention.clone())
+        }
         (None, buckets) => AttentionSpec {
             bias: buckets.map_or(Bias::None, Bias::Buckets),
             ..AttentionSpec::plain(n_heads, n_heads, d_head, false)
         },
     };
-    note_attention(reader, &attention, Origin::Family);
+    if !is_deberta {
+        note_attention(reader, &attention, Origin::Family);
+    }
     if let Some(n_positions) = conformer.as_ref().and_then(Conformer::n_positions) {
         let n_frames = n_positions.saturating_mul(stem.rule.frames_per_position);
         stem.rule.n_frames = stem.rule.n_frames.min(n_frames);
@@ -167,6 +209,9 @@ pub fn read(
     let norm = |name: &str| layer_norm(tensors, &format!("{base}{encoder}{name}"), d_model, eps);
     let block = |layer_idx: usize| {
         let at = format!("layers.{layer_idx}");
+        if let Some(blocks) = &deberta {
+            return blocks.block(layer_idx);
+        }
         if let Some(conformer) = &conformer {
             return conformer.block(&format!("{base}{encoder}{at}"));
         }
@@ -204,7 +249,11 @@ pub fn read(
         }
     };
     // The norm behind the positions, or behind the last block.
-    let (last, first) = norm_before_or_after(norm("layer_norm"), is_pre_norm);
+    let (last, first) = if is_deberta {
+        (None, None)
+    } else {
+        norm_before_or_after(norm("layer_norm"), is_pre_norm)
+    };
     let places = TableSource {
         tensor: stem.convolutions[0].weight.clone(),
         n_rows: stem.rule.n_positions(),
@@ -224,7 +273,7 @@ pub fn read(
         }),
         ..StackSpec::only(embed, blocks, last)
     };
-    let head = if like.shape == WaveShape::Squeezed {
+    let head = if like.shape.is_squeezed() {
         let said = "the rows are those of the last block: what widens them again, and the head behind it, are not read";
         reader.remark(said.to_owned());
         reader.value("vocab_size");
@@ -260,7 +309,14 @@ fn buckets(reader: &mut Reader<'_>) -> Result<Buckets> {
 }
 
 /// The head that writes a token, or none, at every position.
-fn head(reader: &mut Reader<'_>, tensors: &Tensors, d_model: usize) -> Result<Option<HeadSpec>> {
+///
+/// # Errors
+/// When the configuration does not state the size of the vocabulary.
+pub fn head(
+    reader: &mut Reader<'_>,
+    tensors: &Tensors,
+    d_model: usize,
+) -> Result<Option<HeadSpec>> {
     let names = ["lm_head", "ctc_head"];
     let stored = names
         .into_iter()
@@ -276,7 +332,10 @@ fn head(reader: &mut Reader<'_>, tensors: &Tensors, d_model: usize) -> Result<Op
 }
 
 /// What turns samples into rows.
-fn stem(
+///
+/// # Errors
+/// When a value of the configuration is impossible or not read.
+pub fn stem(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     (base, like): (&str, WaveLike),
@@ -322,9 +381,10 @@ fn stem(
             bias: has_bias.then(|| format!("{at}.conv.bias")),
             n_in: nth.checked_sub(1).map_or(1, |before| channels[before]),
             n_out: channels[nth],
+            is_gated: false,
             n_wide: widths[nth],
             stride: strides[nth],
-            is_padded: false,
+            padding: [0; 2],
             norm: match (norm.as_str(), nth) {
                 ("layer", _) => Some(StemNorm::Row(of())),
                 (_, 0) => Some(StemNorm::Channel(of())),
@@ -346,7 +406,7 @@ fn stem(
         None => true,
     };
     let named = |name: &str| format!("{base}{name}");
-    let n_pooled = if like.shape == WaveShape::Squeezed {
+    let n_pooled = if like.shape.is_squeezed() {
         const SQUEEZED: &str = "squeeze_factor";
         let default = Origin::Default(SQUEEZED.to_owned());
         reader.size_or("rows_per_position", SQUEEZED, 2, default)?
@@ -354,23 +414,24 @@ fn stem(
         1
     };
     // A family may leave out a map that changes no width.
-    let is_mapped = like.shape != WaveShape::Squeezed || last != d_model;
+    let is_mapped = !like.shape.is_squeezed() || last != d_model;
     let projection =
         || -> LinearSource { linear(&named(like.names.projection), last, d_model, true) };
     let positions = positions(reader, tensors, (base, like), d_model)?;
     Ok(SoundStem {
-        rule: rule(checkpoint, reader, (&widths, &strides), n_pooled)?,
-        planes: Vec::new(),
-        first: None,
         convolutions: (0..channels.len()).map(convolution).collect(),
-        activation,
         end: Some(Box::new(StemEnd {
             norm: is_normed
                 .then(|| layer_norm(tensors, &named(like.names.feature_norm), last, eps)),
             projection: is_mapped.then(projection),
             n_pooled,
             positions,
+            sines: None,
         })),
+        ..SoundStem::plain(
+            rule(checkpoint, reader, (&widths, &strides), n_pooled)?,
+            activation,
+        )
     })
 }
 
@@ -384,42 +445,14 @@ pub fn rule(
     (widths, strides): (&[usize], &[usize]),
     n_pooled: usize,
 ) -> Result<SoundRule> {
-    const FILE: &str = "preprocessor_config.json";
-    let newer = || match checkpoint
-        .sibling_config("processor_config.json")?
-        .remove("feature_extractor")
-    {
-        Some(Value::Object(values)) => Some(values),
-        _ => None,
-    };
-    let values = checkpoint
-        .sibling_config(FILE)
-        .or_else(newer)
-        .unwrap_or_default();
-    let path = reader.path().with_file_name(FILE);
-    let is_normalised = match values.get("do_normalize") {
-        None | Some(Value::Null) => true,
-        Some(value) => value.as_bool().ok_or_else(|| {
-            Error::config(
-                &path,
-                "do_normalize",
-                format!("expected true or false, found {value}"),
-            )
-        })?,
-    };
+    let extractor = Extractor::of(checkpoint, reader);
+    let is_normalised = extractor.flag("do_normalize", true)?;
+    let rate = extractor.size("sampling_rate", 16_000, FASTEST)?;
     // It adds more to the variance than others do.
-    let is_by_omniasr = values.get("feature_extractor_type").and_then(Value::as_str)
-        == Some("OmniASRFeatureExtractor");
-    let rate = match values.get("sampling_rate") {
-        None | Some(Value::Null) => 16_000,
-        Some(value) => {
-            let rate = value.as_u64().filter(|rate| (1..=1 << 20).contains(rate));
-            rate.ok_or_else(|| {
-                let problem = format!("expected a whole number from 1, found {value}");
-                Error::config(&path, "sampling_rate", problem)
-            })? as usize
-        }
-    };
+    let kind = extractor
+        .get("feature_extractor_type")
+        .and_then(Value::as_str);
+    let is_by_omniasr = kind == Some("OmniASRFeatureExtractor");
     if n_pooled > 1 && widths.len() == MOST_CONVOLUTIONS {
         let problem = format!("expected fewer than {MOST_CONVOLUTIONS} convolutions");
         return Err(Error::config(reader.path(), "conv_stride", problem));
@@ -436,12 +469,7 @@ pub fn rule(
     };
     let normalised = if is_normalised { "normalised, " } else { "" };
     let said = format!("samples, {normalised}{rate} Hz, a position every {apart}");
-    let origin = if values.is_empty() {
-        Origin::Family
-    } else {
-        Origin::Derived(FILE.to_owned())
-    };
-    reader.note("sound", said, origin);
+    reader.note("sound", said, extractor.origin());
     Ok(SoundRule {
         rate,
         n_window: 1,
@@ -455,6 +483,8 @@ pub fn rule(
             added_decades: if is_by_omniasr { -5 } else { -7 },
         }),
         steps: Some(steps),
+        n_least: 0,
+        patches: None,
         is_rows: false,
     })
 }

@@ -9,9 +9,15 @@ pub struct Mel {
     pub ends: Ends,
     /// The share of the sample before that is taken from each sample, in millionths.
     pub emphasis: u32,
+    /// Each frame loses its mean before it is emphasised, and is emphasised by itself, as in Kaldi.
+    pub by_frame: bool,
+    /// Multiplies samples: Kaldi counts them in steps of 16 bits.
+    pub gain: u32,
     pub bands: Bands,
     pub log: LogPower,
     pub norm: BandNorm,
+    /// Frames that stand beside each other in one row; fewer at the end are left out, or zeros follow them.
+    pub n_joined: usize,
 }
 
 /// The weights of the samples in a frame.
@@ -21,6 +27,8 @@ pub enum SoundWindow {
     Periodic,
     /// Hann's, whose last weight is 0 as the first is.
     Symmetric,
+    /// The same to the power 0.85, as in Kaldi.
+    Povey,
 }
 
 /// Where frames lie, and what is beyond the ends of the sound.
@@ -28,6 +36,8 @@ pub enum SoundWindow {
 pub enum Ends {
     /// Around every hop-th sample; the sound is mirrored at its ends.
     Mirrored,
+    /// The same, with silence behind the sound. A frame whose middle lies in the sound counts, or only one that a whole hop follows.
+    MirroredThenSilent { counts_part: bool },
     /// Around every hop-th sample; silence is beyond the ends.
     Silent,
     /// Only where a whole window lies in the sound.
@@ -52,6 +62,8 @@ pub enum LogPower {
     NaturalOfMore,
     /// Natural, of at least 1e-5.
     NaturalFromFloor,
+    /// Natural, of at least 2^−23.
+    NaturalFromEpsilon,
 }
 
 /// What happens to the logarithms.
@@ -59,9 +71,27 @@ pub enum LogPower {
 pub enum BandNorm {
     /// At most 8 below the largest; then 4 is added, and the sum divided by 4.
     Whisper,
+    /// The same, where the largest is taken to be some number of billionths.
+    WhisperBelow(i64),
     /// Each band gets mean 0 and variance 1 over the sound.
-    PerBand,
+    PerBand(Deviation),
+    /// A mean is taken away, and a divisor divides, both in billionths.
+    Fixed {
+        mean: i64,
+        divisor: i64,
+    },
     None,
+}
+
+/// What a band is divided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deviation {
+    /// The deviation of a sample, and 1e-5, as in NeMo.
+    Guarded,
+    /// The root of the variance of a sample and 1e-7.
+    OfSample,
+    /// The deviation over all frames.
+    OfAll,
 }
 
 impl Mel {
@@ -72,6 +102,9 @@ impl Mel {
             window: SoundWindow::Periodic,
             ends: Ends::Mirrored,
             emphasis: 0,
+            by_frame: false,
+            gain: 1,
+            n_joined: 1,
             bands: Bands::EqualArea { highest: 8_000 },
             log: LogPower::Decimal,
             norm: BandNorm::Whisper,
@@ -85,9 +118,12 @@ impl Mel {
             window: SoundWindow::Symmetric,
             ends: Ends::Silent,
             emphasis,
+            by_frame: false,
+            gain: 1,
+            n_joined: 1,
             bands: Bands::EqualArea { highest: rate / 2 },
             log: LogPower::NaturalOfMore,
-            norm: BandNorm::PerBand,
+            norm: BandNorm::PerBand(Deviation::Guarded),
         }
     }
 
@@ -98,12 +134,34 @@ impl Mel {
             window: SoundWindow::Symmetric,
             ends: Ends::Inside,
             emphasis: 0,
+            by_frame: false,
+            gain: 1,
+            n_joined: 1,
             bands: Bands::EqualHeight {
                 lowest: 125,
                 highest: 7_500,
             },
             log: LogPower::NaturalFromFloor,
             norm: BandNorm::None,
+        }
+    }
+
+    /// Kaldi's filter banks, for sounds of some rate.
+    pub const fn kaldi(window: SoundWindow, rate: usize, norm: BandNorm) -> Self {
+        Self {
+            n_fourier: 512,
+            window,
+            ends: Ends::Inside,
+            emphasis: 970_000,
+            by_frame: true,
+            gain: 1 << 15,
+            n_joined: 1,
+            bands: Bands::EqualHeight {
+                lowest: 20,
+                highest: rate / 2,
+            },
+            log: LogPower::NaturalFromEpsilon,
+            norm,
         }
     }
 }

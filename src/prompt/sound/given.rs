@@ -6,8 +6,9 @@ use std::sync::Arc;
 use attnscope_checkpoint::read_whole;
 use attnscope_compute::error::{Error, Result};
 
+use super::bands::Ends;
 use super::mel;
-use super::rule::{Sound, SoundRule};
+use super::rule::{Sound, SoundPatches, SoundRule};
 use super::wav::samples_of;
 use crate::prompt::Prompt;
 use crate::request::{Request, Source};
@@ -61,9 +62,10 @@ pub(crate) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
         let shown: String = asked.chars().take(60).collect();
         return Err(Error::Prompt(format!("{HEARS}, found {shown:?}")));
     };
+    let n_frames = rule.n_frames_of(samples.len().max(rule.n_least));
     if rule
         .steps
-        .is_some_and(|steps| steps.n_positions(rule.n_frames_of(samples.len())) == 0)
+        .is_some_and(|steps| steps.n_positions(n_frames) == 0)
     {
         let problem = format!(
             "the sound has {} samples, which is too short for one position of the model",
@@ -98,13 +100,24 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
             rule.seconds(n_heard)
         )
     });
-    let n_sound = samples.len().min(n_heard);
-    let mut heard = samples[..n_sound].to_vec();
+    let mut heard = samples[..samples.len().min(n_heard)].to_vec();
+    if heard.len() < rule.n_least {
+        heard.resize(rule.n_least, 0.0);
+    }
+    let n_sound = heard.len();
     let (n_frames, n, n_real) = match rule.steps {
         Some(steps) => {
             let n_frames = rule.n_frames_of(n_sound);
             let n = steps.n_positions(n_frames);
+            let is_silent = matches!(rule.mel.ends, Ends::MirroredThenSilent { .. });
+            if rule.waves.is_none() && is_silent {
+                heard.resize(n_sound + rule.mel.n_fourier, 0.0);
+            }
             (n_frames, n, n)
+        }
+        None if rule.patches.is_some() => {
+            let n = rule.n_positions();
+            (rule.n_frames, n, n)
         }
         None => {
             heard.resize(n_heard, 0.0);
@@ -113,14 +126,18 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
             (rule.n_frames, n, n_real.min(n))
         }
     };
-    let values = match rule.waves {
+    let mut values = match rule.waves {
         Some(waves) => waves.values(&heard),
         None => mel::log_mel(&heard, rule, n_frames),
     };
+    let width = rule.row_width();
+    if rule.mel.n_joined > 1 {
+        values.resize(n * width, 0.0);
+    }
     let sound = Sound {
         asked: asked.to_owned(),
         values,
-        n_mels: rule.n_mels,
+        n_mels: width,
         n_real,
         said,
         rows: None,
@@ -136,6 +153,11 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
 
 /// The start time of each position; positions that begin after the end of the sound are marked as padding.
 fn labels(rule: SoundRule, n: usize, n_real: usize) -> Vec<String> {
+    if let Some(patches) = rule.patches {
+        return (0..n)
+            .map(|idx| label_of_patch(rule, patches, idx))
+            .collect();
+    }
     let step = rule.hop * rule.frames_per_position;
     let n_decimals = if rule.seconds_per_position() < 0.01 {
         3
@@ -151,6 +173,16 @@ fn labels(rule: SoundRule, n: usize, n_real: usize) -> Vec<String> {
         }
     };
     (0..n).map(label).collect()
+}
+
+/// The start time of a patch, and its place along the bands, from the lowest on.
+fn label_of_patch(rule: SoundRule, patches: SoundPatches, position_idx: usize) -> String {
+    let Some(patch_idx) = position_idx.checked_sub(patches.n_first) else {
+        return format!("first {}", position_idx + 1);
+    };
+    let n_along = patches.grid[1].max(1);
+    let time = rule.seconds(patch_idx % n_along * patches.stride * rule.hop);
+    format!("{time:.2}s band {}", patch_idx / n_along + 1)
 }
 
 /// The sound used if none is given: a tone that rises, pauses and falls; six seconds, or the model's length if shorter.
@@ -178,7 +210,7 @@ fn built_in(rule: SoundRule) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Mel;
+    use crate::{Mel, Steps};
 
     const RULE: SoundRule = SoundRule {
         rate: 16_000,
@@ -190,6 +222,8 @@ mod tests {
         mel: Mel::whisper(400),
         waves: None,
         steps: None,
+        n_least: 0,
+        patches: None,
         is_rows: false,
     };
 
@@ -219,6 +253,33 @@ mod tests {
             }
         );
         assert_eq!(sound, whole.sound.as_deref().expect("a sound"));
+    }
+
+    #[test]
+    fn patches_of_the_lowest_bands_come_first() {
+        let patches = SoundPatches {
+            n_first: 2,
+            grid: [2, 3],
+            stride: 5,
+        };
+        let rule = SoundRule {
+            patches: Some(patches),
+            ..RULE
+        };
+        let prompt = heard("a.wav", &vec![0.1; 1_000], rule);
+        assert_eq!(prompt.labels.len(), 8);
+        assert_eq!(
+            prompt.labels[1..4],
+            ["first 2", "0.00s band 1", "0.05s band 1"]
+        );
+        assert_eq!(prompt.labels[5], "0.00s band 2");
+    }
+
+    #[test]
+    fn chunks_pass_through_convolutions_by_themselves() {
+        let steps = Steps::of([[3, 2, 2]]);
+        assert_eq!(steps.n_positions(11), 6);
+        assert_eq!(steps.in_chunks(5).n_positions(11), 3 + 3 + 1);
     }
 
     #[test]

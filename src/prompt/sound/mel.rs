@@ -2,28 +2,38 @@
 
 use rayon::prelude::*;
 
-use super::bands::{BandNorm, Bands, Ends, LogPower, SoundWindow};
+use super::bands::{BandNorm, Bands, Deviation, Ends, LogPower, Mel, SoundWindow};
 use super::rule::SoundRule;
 
 /// Lower limit of the power, before a logarithm to base 10.
 const FLOOR: f64 = 1e-10;
 /// Lower limit of the power, before a natural logarithm.
 const NATURAL_FLOOR: f64 = 1e-5;
+/// The least power of Kaldi, before a natural logarithm.
+const EPSILON: f64 = 1.0 / (1 << 23) as f64;
 /// Added to the power, before a natural logarithm.
 const GUARD: f64 = 1.0 / (1 << 24) as f64;
 /// Powers more than this many decades below the maximum are raised to that level.
 const RANGE: f64 = 8.0;
 /// Added to the deviation that a band is divided by.
 const EPS: f64 = 1e-5;
+/// Added to the variance that a band is divided by.
+const OF_VARIANCE: f64 = 1e-7;
+/// The power that makes Hann's window Kaldi's.
+const POVEY: f64 = 0.85;
 
 /// The log-mel spectrogram. // [frame, mel]
 pub(super) fn log_mel(samples: &[f32], rule: SoundRule, n_frames: usize) -> Vec<f32> {
     let filters = Filters::new(rule);
     let fourier = Fourier::new(rule);
-    let emphasised = emphasised(samples, rule.mel.emphasis);
+    let emphasised = emphasised(samples, rule.mel);
     let samples = emphasised.as_deref().unwrap_or(samples);
     let silence = filters.apply(&vec![0.0; rule.mel.n_fourier / 2 + 1]);
+    let is_inside = rule.mel.ends == Ends::Inside;
     let frame = |frame_idx: usize| -> Vec<f64> {
+        if is_inside && frame_idx * rule.hop + rule.n_window > samples.len() {
+            return vec![0.0; rule.n_mels]; // beyond the sound
+        }
         match fourier.power(samples, frame_idx * rule.hop) {
             Some(power) => filters.apply(&power),
             None => silence.clone(),
@@ -32,9 +42,17 @@ pub(super) fn log_mel(samples: &[f32], rule: SoundRule, n_frames: usize) -> Vec<
     let mut frames: Vec<Vec<f64>> = (0..n_frames).into_par_iter().map(frame).collect();
     match rule.mel.norm {
         BandNorm::None => {}
-        BandNorm::PerBand => norm_bands(&mut frames, rule.n_mels),
-        BandNorm::Whisper => {
-            let largest = frames.iter().flatten().copied().fold(f64::MIN, f64::max);
+        BandNorm::PerBand(deviation) => norm_bands(&mut frames, rule.n_mels, deviation),
+        BandNorm::Fixed { mean, divisor } => {
+            let [mean, divisor] = [mean, divisor].map(|billionths| billionths as f64 * 1e-9);
+            let all = frames.iter_mut().flatten();
+            all.for_each(|log| *log = (*log - mean) / divisor);
+        }
+        BandNorm::Whisper | BandNorm::WhisperBelow(_) => {
+            let largest = match rule.mel.norm {
+                BandNorm::WhisperBelow(billionths) => billionths as f64 * 1e-9,
+                _ => frames.iter().flatten().copied().fold(f64::MIN, f64::max),
+            };
             let least = largest - RANGE;
             let all = frames.iter_mut().flatten();
             all.for_each(|log| *log = (log.max(least) + 4.0) / 4.0);
@@ -43,12 +61,12 @@ pub(super) fn log_mel(samples: &[f32], rule: SoundRule, n_frames: usize) -> Vec<
     frames.iter().flatten().map(|value| *value as f32).collect()
 }
 
-/// Samples less a share of the sample before each; `None` if that changes nothing.
-fn emphasised(samples: &[f32], millionths: u32) -> Option<Vec<f32>> {
-    if millionths == 0 {
+/// Samples less a share of the sample before each; `None` if that changes nothing, or is done in each frame.
+fn emphasised(samples: &[f32], mel: Mel) -> Option<Vec<f32>> {
+    if mel.emphasis == 0 || mel.by_frame {
         return None;
     }
-    let share = f64::from(millionths) * 1e-6;
+    let share = f64::from(mel.emphasis) * 1e-6;
     let before = [0.0].iter().chain(samples);
     let pairs = samples.iter().zip(before);
     let less = pairs.map(|(now, before)| (f64::from(*now) - share * f64::from(*before)) as f32);
@@ -56,12 +74,18 @@ fn emphasised(samples: &[f32], millionths: u32) -> Option<Vec<f32>> {
 }
 
 /// Gives every band mean 0 and variance 1 over the frames. // [frame, mel]
-fn norm_bands(frames: &mut [Vec<f64>], n_mels: usize) {
+fn norm_bands(frames: &mut [Vec<f64>], n_mels: usize, by: Deviation) {
     let n = frames.len() as f64;
     for band in 0..n_mels {
         let mean = frames.iter().map(|frame| frame[band]).sum::<f64>() / n;
         let squares = frames.iter().map(|frame| (frame[band] - mean).powi(2));
-        let deviation = (squares.sum::<f64>() / (n - 1.0).max(1.0)).sqrt() + EPS;
+        let sum = squares.sum::<f64>();
+        let of_sample = sum / (n - 1.0).max(1.0);
+        let deviation = match by {
+            Deviation::Guarded => of_sample.sqrt() + EPS,
+            Deviation::OfSample => (of_sample + OF_VARIANCE).sqrt(),
+            Deviation::OfAll => (sum / n).sqrt(),
+        };
         for frame in frames.iter_mut() {
             frame[band] = (frame[band] - mean) / deviation;
         }
@@ -72,7 +96,8 @@ fn norm_bands(frames: &mut [Vec<f64>], n_mels: usize) {
 struct Fourier {
     /// Padded with zeros to the length of the transform.
     window: Vec<f64>,
-    ends: Ends,
+    n_window: usize,
+    mel: Mel,
     /// cos and sin of 2π·n/length.
     turns: Vec<(f64, f64)>,
 }
@@ -83,45 +108,72 @@ impl Fourier {
         let angle = |idx: usize, n: usize| std::f64::consts::TAU * idx as f64 / n.max(1) as f64;
         let turns = match rule.mel.window {
             SoundWindow::Periodic => n_window,
-            SoundWindow::Symmetric => n_window.saturating_sub(1),
+            SoundWindow::Symmetric | SoundWindow::Povey => n_window.saturating_sub(1),
         };
         let first = match rule.mel.ends {
             Ends::Inside => 0,
-            Ends::Mirrored | Ends::Silent => (n - n_window) / 2,
+            Ends::Mirrored | Ends::MirroredThenSilent { .. } | Ends::Silent => (n - n_window) / 2,
         };
         let mut window = vec![0.0; n];
         for (idx, weight) in window[first..first + n_window].iter_mut().enumerate() {
-            *weight = 0.5 - 0.5 * angle(idx, turns).cos();
+            let hann = 0.5 - 0.5 * angle(idx, turns).cos();
+            *weight = if rule.mel.window == SoundWindow::Povey {
+                hann.powf(POVEY)
+            } else {
+                hann
+            };
         }
         Self {
             window,
-            ends: rule.mel.ends,
+            n_window,
+            mel: rule.mel,
             turns: (0..n)
                 .map(|idx| (angle(idx, n).cos(), angle(idx, n).sin()))
                 .collect(),
         }
     }
 
+    /// Takes the mean of a frame away, and a share of the sample before from each.
+    fn begin(&self, frame: &mut [f64]) {
+        let (gain, share) = (
+            f64::from(self.mel.gain),
+            f64::from(self.mel.emphasis) * 1e-6,
+        );
+        let mean = frame.iter().sum::<f64>() / frame.len().max(1) as f64;
+        let mut before = frame.first().map_or(0.0, |first| first - mean);
+        for value in frame {
+            let now = *value - mean;
+            *value = (now - share * before) * gain;
+            before = now;
+        }
+    }
+
     /// The power spectrum of the frame at a sample; `None` for silence. // [frequency]
     fn power(&self, samples: &[f32], at: usize) -> Option<Vec<f64>> {
         let n = self.window.len();
-        let first = match self.ends {
+        let first = match self.mel.ends {
             Ends::Inside => at as isize,
-            Ends::Mirrored | Ends::Silent => at as isize - (n / 2) as isize,
+            Ends::Mirrored | Ends::MirroredThenSilent { .. } | Ends::Silent => {
+                at as isize - (n / 2) as isize
+            }
         };
-        let sample = |at: isize| match self.ends {
-            Ends::Mirrored => samples[mirrored(at, samples.len())],
+        let sample = |at: isize| match self.mel.ends {
+            Ends::Mirrored | Ends::MirroredThenSilent { .. } => {
+                samples[mirrored(at, samples.len())]
+            }
             Ends::Silent | Ends::Inside => {
                 let at = usize::try_from(at).ok().and_then(|at| samples.get(at));
                 at.copied().unwrap_or(0.0)
             }
         };
-        let windowed: Vec<f64> = self
-            .window
-            .iter()
-            .zip(first..)
-            .map(|(weight, at)| weight * f64::from(sample(at)))
-            .collect();
+        let mut windowed: Vec<f64> = (first..).take(n).map(|at| f64::from(sample(at))).collect();
+        if self.mel.by_frame {
+            self.begin(&mut windowed[..self.n_window]);
+        }
+        windowed
+            .iter_mut()
+            .zip(&self.window)
+            .for_each(|(value, weight)| *value *= weight);
         if windowed.iter().all(|value| *value == 0.0) {
             return None;
         }
@@ -224,6 +276,7 @@ impl Filters {
                 LogPower::Decimal => sum.max(FLOOR).log10(),
                 LogPower::NaturalOfMore => (sum + GUARD).ln(),
                 LogPower::NaturalFromFloor => sum.max(NATURAL_FLOOR).ln(),
+                LogPower::NaturalFromEpsilon => sum.max(EPSILON).ln(),
             }
         };
         self.bands.iter().map(log).collect()
@@ -263,7 +316,6 @@ fn hertz_of(mel: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bands::Mel;
     use super::*;
 
     const RULE: SoundRule = SoundRule {
@@ -276,6 +328,8 @@ mod tests {
         mel: Mel::whisper(400),
         waves: None,
         steps: None,
+        n_least: 0,
+        patches: None,
         is_rows: false,
     };
 
@@ -352,8 +406,38 @@ mod tests {
 
     #[test]
     fn emphasis_takes_a_share_of_the_sample_before() {
-        assert_eq!(emphasised(&[1.0, 2.0, 4.0], 0), None);
-        let less = emphasised(&[1.0, 2.0, 4.0], 500_000);
+        let mel = |emphasis| Mel::nemo(512, 16_000, emphasis);
+        assert_eq!(emphasised(&[1.0, 2.0, 4.0], mel(0)), None);
+        let less = emphasised(&[1.0, 2.0, 4.0], mel(500_000));
         assert_eq!(less, Some(vec![1.0, 1.5, 3.0]));
+    }
+
+    #[test]
+    fn a_frame_of_kaldi_loses_its_mean_and_is_emphasised_by_itself() {
+        let rule = SoundRule {
+            mel: Mel {
+                gain: 2,
+                ..Mel::kaldi(SoundWindow::Povey, 16_000, BandNorm::None)
+            },
+            ..RULE
+        };
+        let mut frame = [1.0, 2.0, 6.0];
+        Fourier::new(rule).begin(&mut frame);
+        let expected = [-2.0 * 0.03, -1.0 + 2.0 * 0.97, 3.0 + 0.97].map(|v| 2.0 * v);
+        for (found, expected) in frame.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{frame:?}");
+        }
+    }
+
+    #[test]
+    fn frames_beyond_the_sound_are_zero_where_windows_lie_inside() {
+        let rule = SoundRule {
+            mel: Mel::kaldi(SoundWindow::Symmetric, 16_000, BandNorm::None),
+            ..RULE
+        };
+        let samples: Vec<f32> = (0..560).map(|idx| ((idx * idx) as f32).sin()).collect();
+        let mel = log_mel(&samples, rule, 3);
+        assert!(mel[..2 * 80].iter().all(|value| *value != 0.0));
+        assert!(mel[2 * 80..].iter().all(|value| *value == 0.0));
     }
 }

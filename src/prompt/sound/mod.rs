@@ -7,9 +7,9 @@ mod rows;
 mod rule;
 mod wav;
 
-pub use bands::{BandNorm, Bands, Ends, LogPower, Mel, SoundWindow};
+pub use bands::{BandNorm, Bands, Deviation, Ends, LogPower, Mel, SoundWindow};
 pub use given::{BUILT_IN_SOUND, HEARS, is_sound};
 pub(super) use given::{check_is_text, given};
 pub(super) use rows::given_rows;
-pub use rule::{MOST_CONVOLUTIONS, Sound, SoundRule, Steps, Waves};
+pub use rule::{MOST_CONVOLUTIONS, Sound, SoundPatches, SoundRule, Steps, Waves};
 pub use wav::samples_of;

@@ -22,6 +22,10 @@ pub struct SoundRule {
     pub waves: Option<Waves>,
     /// Set if the model hears a sound as long as it is: how its frames become positions. `None` if all sounds become equally long.
     pub steps: Option<Steps>,
+    /// Samples that a sound has at least: a shorter one is lengthened with silence, which counts as sound.
+    pub n_least: usize,
+    /// Set if positions are patches of the spectrogram.
+    pub patches: Option<SoundPatches>,
     /// Set if the model reads rows of numbers as they are given: a frame is a row of `n_mels` of them, and nothing is heard.
     pub is_rows: bool,
 }
@@ -29,12 +33,31 @@ pub struct SoundRule {
 /// Upper limit of convolutions over samples.
 pub const MOST_CONVOLUTIONS: usize = 16;
 
+/// Positions that are patches of a spectrogram, all of the lowest bands first, behind learned rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoundPatches {
+    /// Learned rows before the patches.
+    pub n_first: usize,
+    /// Number of patches along the bands, and along the frames.
+    pub grid: [usize; 2],
+    /// Frames from one patch to the next.
+    pub stride: usize,
+}
+
+impl SoundPatches {
+    pub fn n_positions(self) -> usize {
+        self.n_first + self.grid[0] * self.grid[1]
+    }
+}
+
 /// How frames become positions: through convolutions, one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steps(
+pub struct Steps {
     /// Width, stride and padding (both ends together) of each convolution; those beyond the last are 1, 1, 0.
-    pub [[usize; 3]; MOST_CONVOLUTIONS],
-);
+    convolutions: [[usize; 3]; MOST_CONVOLUTIONS],
+    /// Set if frames pass through the convolutions in chunks of so many.
+    chunk: Option<usize>,
+}
 
 impl Steps {
     /// The steps of some convolutions, of which those beyond the largest number are left out.
@@ -43,11 +66,33 @@ impl Steps {
         for (step, one) in steps.iter_mut().zip(convolutions) {
             *step = one;
         }
-        Self(steps)
+        Self {
+            convolutions: steps,
+            chunk: None,
+        }
+    }
+
+    /// The same, for chunks of some frames.
+    pub fn in_chunks(self, n_frames: usize) -> Self {
+        Self {
+            chunk: Some(n_frames.max(1)),
+            ..self
+        }
     }
 
     /// Number of positions of some frames.
     pub fn n_positions(self, n_frames: usize) -> usize {
+        match self.chunk {
+            None => self.n_of_chunk(n_frames),
+            Some(chunk) => {
+                let n_chunks = n_frames / chunk;
+                let of_chunk = self.n_of_chunk(chunk);
+                n_chunks.saturating_mul(of_chunk) + self.n_of_chunk(n_frames % chunk)
+            }
+        }
+    }
+
+    fn n_of_chunk(self, n_frames: usize) -> usize {
         let after = |n: usize, [wide, stride, padding]: [usize; 3]| {
             let padded = n.saturating_add(padding);
             match padded.checked_sub(wide).filter(|_| n > 0) {
@@ -55,7 +100,7 @@ impl Steps {
                 None => 0,
             }
         };
-        self.0.into_iter().fold(n_frames, after)
+        self.convolutions.into_iter().fold(n_frames, after)
     }
 }
 
@@ -96,6 +141,8 @@ impl SoundRule {
             mel: Mel::whisper(1),
             waves: None,
             steps: None,
+            n_least: 0,
+            patches: None,
             is_rows: true,
         }
     }
@@ -107,9 +154,10 @@ impl SoundRule {
     }
 
     pub fn n_positions(self) -> usize {
-        match self.steps {
-            Some(steps) => steps.n_positions(self.n_frames),
-            None => self.n_frames.div_ceil(self.frames_per_position),
+        match (self.steps, self.patches) {
+            (_, Some(patches)) => patches.n_positions(),
+            (Some(steps), None) => steps.n_positions(self.n_frames),
+            (None, None) => self.n_frames.div_ceil(self.frames_per_position),
         }
     }
 
@@ -122,8 +170,16 @@ impl SoundRule {
                 Some(left) => left / hop + 1,
                 None => 0,
             },
-            Ends::Mirrored | Ends::Silent => n_samples / hop,
+            Ends::MirroredThenSilent { counts_part: true } => n_samples.div_ceil(hop),
+            Ends::MirroredThenSilent { counts_part: false } | Ends::Mirrored | Ends::Silent => {
+                n_samples / hop
+            }
         }
+    }
+
+    /// Number of values in a row: those of all frames that stand beside each other.
+    pub fn row_width(self) -> usize {
+        self.n_mels * self.mel.n_joined.max(1)
     }
 
     /// Seconds from one position of the encoder to the next.

@@ -298,7 +298,8 @@ fn step<O: Ops>(
     }
     let ops = context.ops;
     let mut resid = O::Buffer::default();
-    ops.put_own(together, d_model, &mut resid)?;
+    let width = model.spec.d_resid(&model.spec.stacks[stack_idx]);
+    ops.put_own(together, width, &mut resid)?;
     run_layer_as_read(context, &segments, &mut resid, scratch)?;
     let host = ops.get(&resid)?;
     let mut from = 0;

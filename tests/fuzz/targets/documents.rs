@@ -208,6 +208,8 @@ fn heard(path: &Path) -> Result<(), String> {
         mel: Mel::whisper(400),
         waves: None,
         steps: None,
+        n_least: 0,
+        patches: None,
         is_rows: false,
     };
     let limits = Limits {

@@ -56,14 +56,10 @@ impl Reads<'_> {
             width,
         };
         EmbedSpec {
-            sound: Some(Box::new(SoundStem {
-                rule: SoundRule::of_rows(width),
-                planes: Vec::new(),
-                first: None,
-                convolutions: Vec::new(),
-                activation: Activation::Identity,
-                end: None,
-            })),
+            sound: Some(Box::new(SoundStem::plain(
+                SoundRule::of_rows(width),
+                Activation::Identity,
+            ))),
             projection: Some(self.map(map, 0, (width, self.sizes.d_model), false)),
             projects_first: true,
             ..EmbedSpec::plain(rows)

@@ -1,0 +1,47 @@
+//! CSM on text alone: Llama, whose head for the first code of a moment of sound is left out.
+
+use attnscope_checkpoint::{Checkpoint, Origin, Reader};
+use attnscope_compute::error::Result;
+use attnscope_spec::{ModelSpec, TableSource};
+
+use super::Family;
+use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe};
+
+/// The head, the decoder of the other codes, the codec, and the rows of codes that were heard or written.
+pub const FAMILY: Family = Family::own("csm", "Csm", read).leaving_unread(&[
+    "depth_decoder.*",
+    "codec_model.*",
+    "embed_audio_tokens.*",
+    "lm_head.*",
+]);
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let recipe = Recipe {
+        theta: 500_000.0,
+        norm: NormStyle { eps: 1e-5, ..RMS },
+        qkv_bias: BiasRule::Key("attention_bias", false),
+        o_bias: BiasRule::Key("attention_bias", false),
+        mlp_bias: BiasRule::Key("mlp_bias", false),
+        base: Some("backbone_model."),
+        ..Recipe::llama()
+    };
+    let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)?;
+    const WORDS: &str = "text_vocab_size";
+    let d_model = spec.d_model;
+    let by = Origin::Default(WORDS.to_owned());
+    let n_words = reader.size_or("n_words", WORDS, 128_256, by)?;
+    spec.stacks[0].embed.tokens = TableSource {
+        tensor: "embed_text_tokens.weight".to_owned(),
+        n_rows: n_words,
+        width: d_model,
+    };
+    spec.d_vocab = n_words;
+    spec.head = None;
+    spec.is_causal_lm = false;
+    reader.forget(&["unembedding", "tied_unembedding"]);
+    reader.remark(
+        "run on text alone: the codes of sound between words, the head that writes the first of a moment, and the decoder of the others are left out"
+            .to_owned(),
+    );
+    Ok(spec)
+}
