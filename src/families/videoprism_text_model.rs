@@ -62,7 +62,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     reader.note("positions", format!("stored, {n_rows}"), Origin::Family);
     reader.value("apply_l2norm");
     let summary = embed.tokens.n_rows;
-    spec.n_ctx = Some(n_rows + 1);
+    // Rows of positions are what limits a text; the summary has none.
+    spec.n_ctx = Some(n_rows);
     spec.head = None;
     spec.is_causal_lm = false;
     reader.forget(&["unembedding", "tied_unembedding"]);
