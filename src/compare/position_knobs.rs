@@ -32,6 +32,8 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         list.word(Computation, "rope_interleaved", rope.interleaved);
         list.word(Computation, "rope_direction", rope.direction);
         list.word(Computation, "rope_scaling", &rope.scaling);
+        let n_learned = rope.pair_factors.len();
+        list.count(Shape, "rope_learned_factors", n_learned);
         list.add(
             Computation,
             "rope_magnitude",

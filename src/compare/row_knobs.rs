@@ -1,6 +1,6 @@
-//! The knobs of what a block's rows hold beside one residual: streams, shortcuts, a second state.
+//! The knobs of a block's sums and end, and of what its rows hold beside one residual: streams, shortcuts, a second state.
 
-use attnscope_spec::{BlockRow, Join};
+use attnscope_spec::{BlockRow, BlockSpec, Join, LatentSharing};
 
 use super::knob::KnobKind::{Computation, Shape};
 use super::spec_knobs::List;
@@ -23,5 +23,25 @@ pub(super) fn row(list: &mut List, row: Option<&BlockRow>) {
             Join::AddsAndSwaps => "adds and swaps",
         };
         list.word(Computation, "second_state", words);
+    }
+}
+
+/// Adds the knobs of a block's sums and of its end.
+pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
+    list.word(Shape, "last_mixer", spec.last_mixer.is_some());
+    list.word(Shape, "token_branch", spec.by_token.is_some());
+    list.word(Shape, "residual_scale", spec.resid_scale.is_some());
+    for (name, sum) in ["attn_sum", "mlp_sum"].into_iter().zip(&spec.sums) {
+        let rule = sum.as_ref().map(|sum| sum.rule.to_string());
+        list.word(Computation, name, rule.unwrap_or("plain".to_owned()));
+    }
+}
+
+/// Where the latent of keys and values goes to, or comes from.
+pub(super) fn sharing_word(sharing: Option<LatentSharing>) -> String {
+    match sharing {
+        None => "own".to_owned(),
+        Some(LatentSharing::Leaves { .. }) => "left to later layers".to_owned(),
+        Some(LatentSharing::Takes { layer_idx, .. }) => format!("of layer {layer_idx}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use KnobKind::{Computation, Label, Shape};
-use attnscope_compute::attention::{AttentionSpec, Growth, NoVisible, OfKeys, Scale};
+use attnscope_compute::attention::{AttentionSpec, Growth, GrowthCurve, NoVisible, OfKeys, Scale};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
     Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
@@ -13,7 +13,7 @@ use attnscope_spec::{
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 use super::position_knobs::{position, table_words};
-use super::row_knobs::row;
+use super::row_knobs::{ends, row, sharing_word};
 use super::serving_knobs::ServingKnobs;
 
 /// List of knobs under construction, and the current place in the model.
@@ -248,8 +248,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
     list.word(Computation, "adds_to_normed", spec.adds_to_normed);
     list.word(Shape, "narrow_branch", spec.narrow.is_some());
     row(list, spec.row.as_deref());
-    list.word(Shape, "token_branch", spec.by_token.is_some());
-    list.word(Shape, "residual_scale", spec.resid_scale.is_some());
+    ends(list, spec);
     let conformer = spec.conformer.as_ref().map(|conformer| conformer.words());
     list.word(
         Computation,
@@ -297,6 +296,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
             list.add(Computation, "router_groups", groups);
             list.word(Shape, "shared_expert", experts.shared.is_some());
             list.word(Shape, "experts_apart", experts.apart.is_some());
+            list.word(Shape, "expert_norms", experts.norms.is_some());
             if let Some(mlp) = experts.experts.first() {
                 feed_forward(list, mlp);
             }
@@ -433,8 +433,13 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
             beta,
             period,
             first,
+            curve,
         } = growth;
-        format!("{beta} per {period} positions, from {first}")
+        let how = match curve {
+            GrowthCurve::Steps => "",
+            GrowthCurve::Power => "power of ",
+        };
+        format!("{how}{beta} per {period} positions, from {first}")
     });
     list.add(
         Computation,
@@ -449,6 +454,7 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
     norm(list, "q_norm", spec.q_norm.as_ref());
     norm(list, "k_norm", spec.k_norm.as_ref());
     norm(list, "z_norm", spec.z_norm.as_ref());
+    list.word(Computation, "norms_each_z", spec.norms_each_z);
     let clip = KnobValue::or_none(spec.clip, KnobValue::single);
     list.add(Computation, "qkv_clip", clip);
     list.word(Shape, "sinks", spec.sinks.is_some());
@@ -475,7 +481,9 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
         list.count(Shape, "d_latent", latent.kv.n_out());
         norm(list, "latent_norm", Some(&latent.kv_norm));
         norm(list, "shared_key_norm", latent.shared_key_norm.as_ref());
+        list.word(Shape, "latent_sharing", sharing_word(latent.shared));
     }
+    list.word(Shape, "query_growth_by_head", spec.q_growth.is_some());
 }
 
 /// Adds a norm's presence and kind, and its epsilon, which is one knob for all norms that share it.

@@ -76,8 +76,8 @@ pub(super) fn read_as(
                 .q
                 .weight
                 .replace("attention.attention.query.weight", "");
-            maps.o.factors = Some(format!("{at}lambda_1"));
-            mlp.down.factors = Some(format!("{at}lambda_2"));
+            maps.o = maps.o.clone().times(format!("{at}lambda_1"));
+            mlp.down = mlp.down.clone().times(format!("{at}lambda_2"));
         }
     }
     distances(tensors, reader, &mut spec)?;

@@ -37,6 +37,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let map = format!("{base}inputs_embeds_projector");
     embed.projection = Some(linear(&map, d_embed, d_model, false));
     embed.by_position = Some(n_each);
+    embed.last_with_first_rows = 1;
     embed.tokens = TableSource {
         n_rows,
         width: d_embed,

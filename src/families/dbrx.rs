@@ -198,6 +198,7 @@ impl Experts {
             experts: (0..n).map(expert).collect(),
             shared: None,
             latent: None,
+            norms: None,
             apart: None,
         }))
     }

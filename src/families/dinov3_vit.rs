@@ -92,7 +92,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             map.bias = map.bias.take().filter(|_| has_mlp_bias);
         }
         let scaled = |map: &mut LinearSource, name: &str| {
-            map.factors = Some(format!("{at}{name}.lambda1"));
+            *map = map.clone().times(format!("{at}{name}.lambda1"));
         };
         scaled(&mut maps.o, "layer_scale1");
         scaled(&mut mlp.down, "layer_scale2");

@@ -194,6 +194,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             })),
             by_token: Some(Box::new(of_token)),
             row: Some(Box::new(BlockRow {
+                beside: false,
                 d_model,
                 streams: Some(StreamsSpec::Predicted(Box::new(PredictedStreams {
                     n,
@@ -229,6 +230,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let stack = StackSpec {
         rows: Some(Box::new(RowSpec {
+            keeps_embedding: false,
             d_model,
             streams: Some(StreamEnds::Mapped(StreamMaps {
                 first: maps("altup_projections"),

@@ -260,6 +260,7 @@ pub(super) fn read_as(
             resid_scale: Some(scalar).filter(|scalar| tensors.contains(scalar)),
             row: (sharing.n_kept > 0).then(|| {
                 Box::new(BlockRow {
+                    beside: false,
                     d_model,
                     streams: None,
                     n_kept: sharing.n_kept,
@@ -294,6 +295,7 @@ pub(super) fn read_as(
             StackSpec {
                 rows: (sharing.n_kept > 0).then(|| {
                     Box::new(RowSpec {
+                        keeps_embedding: false,
                         d_model,
                         streams: None,
                         n_kept: sharing.n_kept,
@@ -372,6 +374,7 @@ impl Experts {
             experts: (0..self.n).map(expert).collect(),
             shared: Some((mlp, None)),
             latent: None,
+            norms: None,
             apart: Some(Box::new(ApartNorms {
                 router: NormSource {
                     gain: vec![format!("{at}.router.scale")],

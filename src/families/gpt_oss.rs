@@ -145,6 +145,7 @@ pub(super) fn read_as(
             experts: (0..n_experts).map(expert).collect(),
             shared: None,
             latent: None,
+            norms: None,
             apart: None,
         }))
     };

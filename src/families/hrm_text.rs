@@ -75,6 +75,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             blocks.push(BlockSpec {
                 mlp_post: last.clone().filter(|_| ends),
                 row: Some(Box::new(BlockRow {
+                    beside: false,
                     d_model,
                     streams: None,
                     n_kept: d_model,
@@ -95,6 +96,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     stack.embed.tokens.tensor = words;
     stack.layers = Layers::Blocks(blocks);
     stack.rows = Some(Box::new(RowSpec {
+        keeps_embedding: false,
         d_model,
         streams: None,
         n_kept: d_model,

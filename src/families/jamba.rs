@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
-use attnscope_spec::mixers::{SelectiveScanSpec, ShortConvolution};
+use attnscope_spec::mixers::{ScanHead, SelectiveScanSpec, ShortConvolution};
 use attnscope_spec::{FeedForward, ModelSpec, TokenMixer};
 
 use super::Family;
@@ -160,10 +160,13 @@ impl Scan {
                 self.n_tokens,
             ),
             activation: self.activation,
-            narrow_steps: (narrow_steps, norm("dt", self.d_steps)),
-            b: (b, norm("b", d_state)),
-            c: (c, norm("c", d_state)),
-            steps: linear(&name("dt_proj"), self.d_steps, n, true),
+            heads: vec![ScanHead {
+                narrow_steps: (narrow_steps, Some(norm("dt", self.d_steps))),
+                b: (b, Some(norm("b", d_state))),
+                c: (c, Some(norm("c", d_state))),
+                steps: linear(&name("dt_proj"), self.d_steps, n, true),
+            }],
+            is_stored_by_head: false,
             log_decay: name("A_log"),
             skip: name("D"),
             d_state,

@@ -18,6 +18,7 @@ pub static FAMILIES: &[Family] = &[
     super::bailing_hybrid::FAMILY,
     super::bamba::FAMILY,
     super::bart::FAMILY,
+    super::beam::FAMILY,
     super::beit::FAMILY,
     super::bert::FAMILY,
     super::bert_generation::FAMILY,
@@ -186,6 +187,7 @@ pub static FAMILIES: &[Family] = &[
     super::ministral3::FAMILY,
     super::mistral::FAMILY,
     super::mistral4::FAMILY,
+    super::mistral_large4_text::FAMILY,
     super::mixtral::FAMILY,
     super::mllama_text_model::FAMILY,
     super::modernbert::FAMILY,
@@ -197,6 +199,7 @@ pub static FAMILIES: &[Family] = &[
     super::mpt::FAMILY,
     super::mt5::FAMILY,
     super::muse_glimmer_text::FAMILY,
+    super::muse_spark_text::FAMILY,
     super::musicgen_decoder::FAMILY,
     super::nanochat::FAMILY,
     super::nanogpt::FAMILY,
@@ -247,6 +250,7 @@ pub static FAMILIES: &[Family] = &[
     super::qwen3_moe::FAMILY,
     super::qwen3_next::FAMILY,
     super::qwen3_omni_moe_audio_encoder::FAMILY,
+    super::qwen3_omni_moe_talker_code_predictor::FAMILY,
     super::qwen3_omni_moe_talker_text::FAMILY,
     super::qwen3_vl_vision::FAMILY,
     super::recurrent_gemma::FAMILY,
@@ -312,6 +316,8 @@ pub static FAMILIES: &[Family] = &[
     super::xlnet::FAMILY,
     super::xmod::FAMILY,
     super::youtu::FAMILY,
+    super::zamba::FAMILY,
+    super::zamba2::FAMILY,
 ];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Llama 4: attention in chunks with rotation, whole attention without it, and experts that weigh what they read.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{Growth, Window};
+use attnscope_compute::attention::{Growth, GrowthCurve, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{FeedForward, ModelSpec, RouterScores, StackSpec};
 
@@ -143,5 +143,6 @@ fn growth(reader: &mut Reader<'_>) -> Result<Option<Growth>> {
         beta,
         period,
         first: 1,
+        curve: GrowthCurve::Steps,
     }))
 }

@@ -282,6 +282,8 @@ impl Indexer {
         let norm =
             |what: &str| -> Option<NormSource> { Some(NORM.at(&name(what), self.d_head, eps)) };
         let maps = IndexMaps {
+            q_pre: None,
+            q_growth: None,
             q: linear(&name("q_proj"), d_model, self.n_heads * self.d_head, false),
             k: linear(&name("k_proj"), d_model, self.d_head, false),
             weights: None,

@@ -8,7 +8,7 @@ use super::reading::llama_like::{
     self, BiasRule, FactorRule, NormPlaces, NormStyle, QkNorm, RMS, Recipe, ScorePower,
 };
 use super::reading::windows::WindowRule;
-use super::{Family, granite_swa};
+use super::{Family, muse_spark_text};
 
 pub const FAMILY: Family = Family::own("muse_glimmer_text", "MuseGlimmerText", read);
 
@@ -37,7 +37,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)?;
     let post_eps = reader.number_or("output_norm_eps", "post_norm_eps", 1e-8)?;
-    granite_swa::set_bases(reader, &mut spec)?;
+    muse_spark_text::set_rotating(reader, &mut spec)?;
     let stack = &mut spec.stacks[0];
     for block in stack.blocks_mut() {
         let behind = [&mut block.attn_out, &mut block.mlp_out];

@@ -381,6 +381,7 @@ impl Experts {
                     latent("fc2_latent_proj", d_latent, d_model),
                 ]
             }),
+            norms: None,
             apart: None,
         }
     }

@@ -62,6 +62,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     experts: experts.collect(),
                     shared: None,
                     latent: None,
+                    norms: None,
                     apart: None,
                 }));
             }

@@ -4,6 +4,8 @@ use attnscope_checkpoint::{Checkpoint, Config};
 use attnscope_compute::error::Result;
 use serde_json::Value;
 
+use super::mistral_large4_text;
+
 /// The names of one model type: theirs first, then what its family reads.
 struct Published {
     model_type: &'static str,
@@ -250,6 +252,16 @@ const PUBLISHED: &[Published] = &[
             ("moe_topk", "num_experts_per_tok"),
         ],
         tensors: &[],
+    },
+    Published {
+        model_type: "mistral_large4",
+        keys: &[],
+        tensors: mistral_large4_text::NAMES_OF_WHOLE,
+    },
+    Published {
+        model_type: "mistral_large4_text",
+        keys: &[],
+        tensors: mistral_large4_text::NAMES,
     },
     Published {
         model_type: "molmo2_text",

@@ -14,8 +14,8 @@ use super::overrides::Overrides;
 use super::towers::{Tower, encoder_of};
 use super::wrapper::Wrapper;
 use super::{
-    aliases, classes, described, encoder_decoder, generation, layouts, mixers, published, reading,
-    relatives, unread, versions, without_attention,
+    aliases, classes, described, encoder_decoder, generation, layouts, mixers, published,
+    qwen3_omni_moe_talker_code_predictor, reading, relatives, unread, versions, without_attention,
 };
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
@@ -125,6 +125,7 @@ fn read_spec(
     generation::complete(checkpoint);
     published::rename_keys(&mut checkpoint.config);
     published::rename_tensors(checkpoint)?;
+    qwen3_omni_moe_talker_code_predictor::join_tables(&mut checkpoint.tensors);
     aliases::complete(&mut checkpoint.config)?;
     if checkpoint.config.get("model_type").and_then(Value::as_str)
         == Some(described::FAMILY.model_type)

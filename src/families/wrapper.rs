@@ -20,7 +20,7 @@ enum WrapperRule {
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const WRAPPER_RULES: [(&str, WrapperRule); 17] = [
+const WRAPPER_RULES: [(&str, WrapperRule); 19] = [
     ("blip-2", WrapperRule::WholeInside),
     ("colpali", WrapperRule::ReadsPrefixes),
     ("gemma3n", WrapperRule::WholeInside),
@@ -33,7 +33,9 @@ const WRAPPER_RULES: [(&str, WrapperRule); 17] = [
     ("instructblipvideo", WrapperRule::WholeInside),
     ("kosmos-2", WrapperRule::WholeInside),
     ("llama4", WrapperRule::WholeInside),
+    ("mistral_large4", WrapperRule::WholeInside),
     ("muse_glimmer", WrapperRule::WholeInside),
+    ("muse_spark", WrapperRule::WholeInside),
     ("paligemma", WrapperRule::ReadsPrefixes),
     ("qwen2_audio", WrapperRule::WholeInside),
     ("vision-encoder-decoder", WrapperRule::WholeInside),

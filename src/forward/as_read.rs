@@ -16,14 +16,16 @@ use super::deviation::{Cut, Deviation, DroppedResiduals};
 use super::difference::{difference_of, read_difference};
 use super::feed_forward::feed_forward;
 use super::grouped::{groups, in_groups};
+use super::growth::grow_rows;
 use super::head_order::{from_heads_first, to_heads_first, transposed_rows};
 use super::kv_cache::{round_keys, round_values};
 use super::norm_gate::{NormGate, open_norm};
-use super::project::{grow, project_only};
+use super::project::project_only;
 use super::recurrent::FinalStates;
 use super::scratch::Scratch;
 use super::sequence::Sequence;
-use super::steps::{normed_in_place, scaled};
+use super::steps::{norm_heads_of, normed_in_place, scaled};
+use super::sums::{weigh_added, weigh_resid};
 use super::token_branch::end_block;
 use super::turn_as_read::turn;
 
@@ -55,19 +57,22 @@ pub fn run_layer_as_read<O: Ops>(
     let z = attend(context, segments, &rows, &normed, Whose::Own, s)?;
     let out = projected(context, segments, &rows, &z, Whose::Own)?;
     let by_branch = groups(segments, |one| {
-        (&one.spec.attn_out, one.spec.branch_scales[0])
+        let spec = one.spec;
+        (&spec.attn_out, spec.branch_scales[0], &spec.sums[0])
     });
-    let out = in_groups(ops, &rows, by_branch, [&out], |(norm, scale), [out], to| {
+    let out = in_groups(ops, &rows, by_branch, [&out], |key, [out], to| {
+        let (norm, scale, sum) = key;
         ops.copy(out, to)?;
         let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
         normed_in_place(ops, norm.as_ref(), to, &mut s.spare)?;
-        scaled(ops, scale, to)
+        scaled(ops, scale, to)?;
+        weigh_added(context, sum, to)
     })?;
     let by_sum = groups(segments, |one| {
         let spec = one.spec;
         let drops = one.dropped.before_attention;
         (
-            (spec.adds_to_normed, spec.resid_factors[0]),
+            (spec.adds_to_normed, spec.resid_factors[0], &spec.sums[0]),
             spec.is_parallel,
             drops,
             &spec.attn_post,
@@ -75,9 +80,10 @@ pub fn run_layer_as_read<O: Ops>(
     });
     let from = [&*resid, &out, &normed];
     let added = in_groups(ops, &rows, by_sum, from, |key, [resid, out, normed], to| {
-        let ((adds_to_normed, factor), is_parallel, drops, post) = key;
+        let ((adds_to_normed, factor, sum), is_parallel, drops, post) = key;
         ops.copy(if adds_to_normed { normed } else { resid }, to)?;
         scaled(ops, factor, to)?;
+        weigh_resid(context, sum, to)?;
         if is_parallel {
             return Ok(());
         }
@@ -112,7 +118,7 @@ pub fn run_layer_as_read<O: Ops>(
         let branch = (&spec.mlp_out, spec.branch_scales[1], spec.is_parallel);
         (
             branch,
-            (adds_to_normed, spec.resid_factors[1]),
+            (adds_to_normed, spec.resid_factors[1], &spec.sums[1]),
             one.dropped.before_mlp,
             &spec.mlp_post,
         )
@@ -124,14 +130,16 @@ pub fn run_layer_as_read<O: Ops>(
         by_end,
         from,
         |key, [resid, mlp, out, normed], to| {
-            let ((norm, scale, is_parallel), (adds_to_normed, factor), drops, post) = key;
+            let ((norm, scale, is_parallel), (adds_to_normed, factor, sum), drops, post) = key;
             let mut branch = O::Buffer::default();
             ops.copy(mlp, &mut branch)?;
             let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
             normed_in_place(ops, norm.as_ref(), &mut branch, &mut s.spare)?;
             scaled(ops, scale, &mut branch)?;
+            weigh_added(context, sum, &mut branch)?;
             ops.copy(if adds_to_normed { normed } else { resid }, to)?;
             scaled(ops, factor, to)?;
+            weigh_resid(context, sum, to)?;
             if drops {
                 ops.scale(to, 0.0)?;
             }
@@ -232,7 +240,7 @@ fn projected<O: Ops>(
     let by_weights = groups(segments, |one| {
         let found = whose.of(one);
         found.map(|(attention, spec)| {
-            let together = (&spec.difference, &spec.z_norm, attention.n_heads);
+            let together = (&spec.difference, spec.norm_of_all_z(), attention.n_heads);
             (&spec.o, together)
         })
     });
@@ -371,19 +379,14 @@ fn attend_group<O: Ops>(
         ];
         for ((norm, values), part) in norms.into_iter().zip(&mut parts) {
             if let Some(norm) = norm {
-                let mut on_device = O::Buffer::default();
-                ops.put(part, values.width, &mut on_device)?;
-                ops.norm_heads(&mut on_device, &shelf.norm(norm)?, norm.width)?;
-                *part = ops.get(&on_device)?.values.into_owned();
+                norm_heads_of(ops, &shelf.norm(norm)?, (values.width, norm.width), part)?;
             }
         }
         if !projections.norms_after_rope {
             turn(attention, segment, &mut parts);
         }
-        if let Some(growth) = attention.growth {
-            let positions = &segment.sequence.positions;
-            grow(growth, positions, q.width, &mut parts[0]);
-        }
+        let positions = &segment.sequence.positions;
+        grow_rows((attention, &weights), positions, q.width, &mut parts[0]);
         round_keys(attention, projections, &mut parts[1]);
         round_values(attention, projections, &mut parts[2]);
         let [q, k, v] = &parts;
@@ -422,6 +425,10 @@ fn attend_group<O: Ops>(
             Cut::AsTheyLie => to_heads_first(&z, attention.n_heads, attention.d_value),
             Cut::ByChannel => transposed_rows(&z, attention.n_heads, attention.d_value),
         };
+        if let Some(norm) = &weights.each_z_norm {
+            let width = attention.d_value;
+            norm_heads_of(ops, norm, (attention.n_heads * width, width), &mut z)?;
+        }
         if let Some(gate) = &gate {
             let pairs = z.iter_mut().zip(rows_of(gate, queries));
             pairs.for_each(|(z, gate)| *z *= gate);

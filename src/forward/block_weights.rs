@@ -38,6 +38,8 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub v: Option<O::Linear<'a>>,
     pub q_norm: Option<O::Norm<'a>>,
     pub k_norm: Option<O::Norm<'a>>,
+    /// Scale and bias of the growth of each head's queries. // [head] each
+    pub q_growth: Option<[Cow<'a, [f32]>; 2]>,
     pub v_norm: Option<O::Norm<'a>>,
     pub latent: Option<LatentWeights<'a, O>>,
     /// [head]
@@ -48,6 +50,8 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub gate: Option<O::Linear<'a>>,
     /// The norm between the heads and the output map.
     pub z_norm: Option<O::Norm<'a>>,
+    /// The norm of each head's output, before the gate.
+    pub each_z_norm: Option<O::Norm<'a>>,
     pub difference: Option<Difference>,
     /// Projections of global tokens.
     pub global: Option<GlobalWeights<'a, O>>,
@@ -98,6 +102,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             v: own(&spec.v)?,
             q_norm: shelf.optional_norm(&spec.q_norm)?,
             k_norm: shelf.optional_norm(&spec.k_norm)?,
+            q_growth: shelf.growth(spec.q_growth.as_deref())?,
             v_norm: shelf.optional_norm(&spec.v_norm)?,
             latent,
             sinks: match &spec.sinks {
@@ -113,7 +118,8 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
                 Some(gate) => Some(shelf.linear_of(gate, &fused)?),
                 None => None,
             },
-            z_norm: shelf.optional_norm(&spec.z_norm)?,
+            z_norm: shelf.optional_norm(spec.norm_of_all_z())?,
+            each_z_norm: shelf.optional_norm(spec.norm_of_each_z())?,
             difference: match &spec.difference {
                 Some(difference) => Some(read_difference(difference, shelf.tensors)?),
                 None => None,
@@ -210,11 +216,20 @@ pub enum MixerWeights<'a, O: Ops> {
     None,
 }
 
+/// Weights of a mixer that comes last in a block.
+pub struct LastMixerWeights<'a, O: Ops> {
+    pub map: O::Linear<'a>,
+    pub pre: O::Norm<'a>,
+    pub mixer: TokenMixerWeights<'a, O>,
+}
+
 /// Weights of one block, on the device; weights of experts are read when each expert runs.
 pub struct BlockWeights<'a, O: Ops> {
     pub mixer: MixerWeights<'a, O>,
     /// A mixer parallel to attention, with the same input norm.
     pub parallel_mixer: Option<TokenMixerWeights<'a, O>>,
+    /// The mixer behind attention and feed-forward layer.
+    pub last_mixer: Option<LastMixerWeights<'a, O>>,
     pub attn_out: Option<O::Norm<'a>>,
     pub attn_post: Option<O::Norm<'a>>,
     pub cross: Option<CrossWeights<'a, O>>,
@@ -306,6 +321,14 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
             parallel_mixer: parallel_mixer
                 .map(|mixer| TokenMixerWeights::read(shelf, mixer))
                 .transpose()?,
+            last_mixer: match &spec.last_mixer {
+                Some(last) => Some(LastMixerWeights {
+                    map: shelf.linear(&last.map)?,
+                    pre: shelf.norm(&last.pre)?,
+                    mixer: TokenMixerWeights::read(shelf, &last.mixer)?,
+                }),
+                None => None,
+            },
             attn_out: shelf.optional_norm(&spec.attn_out)?,
             attn_post: shelf.optional_norm(&spec.attn_post)?,
             cross,

@@ -14,12 +14,14 @@ use super::feed_forward::feed_forward_of_all;
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::hyper;
+use super::last_mixer::run_with_last;
 use super::mixing::{Mixed, mix};
 use super::narrow::add_narrow;
 use super::norm_gate::open_norm;
 use super::scratch::{AttentionScratch, Scratch};
 use super::shortcut::shortcut;
 use super::steps::{normed_in_place, scaled};
+use super::sums::{weigh_added, weigh_resid};
 use super::token_branch::end_block;
 
 /// Attention results of a block, besides its output residual.
@@ -39,6 +41,10 @@ pub(super) fn run_branches<O: Ops>(
     s: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
+    if let (Some(last), Some(of_last)) = (spec.last_mixer.as_deref(), &weights.last_mixer) {
+        let (spec, weights) = ((spec, last), (weights, of_last));
+        return run_with_last(context, spec, weights, resid, s, hooks);
+    }
     if let Some(conformer) = spec.conformer.as_deref() {
         add_before(context, conformer, resid)?;
     }
@@ -77,7 +83,7 @@ pub(super) fn run_branches<O: Ops>(
 }
 
 /// Repeats, once per copy of the sequence, what the rest of the block reads.
-fn spread_mixed<O: Ops>(
+pub(super) fn spread_mixed<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
     copies: usize,
@@ -107,7 +113,7 @@ fn spread_mixed<O: Ops>(
 }
 
 /// Computes what attention, or the mixer in its place, adds to the residual, in `s.attention.out`. // [position, d_model]
-fn attention_output<O: Ops>(
+pub(super) fn attention_output<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
     weights: &BlockWeights<'_, O>,
@@ -130,6 +136,7 @@ fn attention_output<O: Ops>(
     raw(ops, hooks, Hook::AttnOut, out)?;
     normed_in_place(ops, norm, out, &mut s.spare)?;
     scaled(ops, spec.branch_scales[0], out)?;
+    weigh_added(context, &spec.sums[0], out)?;
     offer(ops, hooks, Hook::AttnOut, out)?;
     Ok(attention)
 }
@@ -150,6 +157,7 @@ fn add_attention<O: Ops>(
         ops.copy(&of_attention.normed, resid)?;
     }
     scaled(ops, spec.resid_factors[0], resid)?;
+    weigh_resid(context, &spec.sums[0], resid)?;
     if spec.is_parallel {
         return Ok(());
     }
@@ -162,7 +170,7 @@ fn add_attention<O: Ops>(
 }
 
 /// Computes what the feed-forward layer adds to the residual, in `s.mlp_out`. // [position, d_model]
-fn feed_forward_output<O: Ops>(
+pub(super) fn feed_forward_output<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
     weights: &BlockWeights<'_, O>,
@@ -193,6 +201,7 @@ fn feed_forward_output<O: Ops>(
     raw(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
     scaled(ops, spec.branch_scales[1], &mut s.mlp_out)?;
+    weigh_added(context, &spec.sums[1], &mut s.mlp_out)?;
     offer(ops, hooks, Hook::MlpOut, &mut s.mlp_out)
 }
 
@@ -212,6 +221,7 @@ fn add_feed_forward<O: Ops>(
         ops.copy(&s.normed, resid)?;
     }
     scaled(ops, spec.resid_factors[1], resid)?;
+    weigh_resid(context, &spec.sums[1], resid)?;
     if spec.is_parallel {
         ops.add(resid, &s.attention.out)?;
     }

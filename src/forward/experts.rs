@@ -92,7 +92,19 @@ pub(super) fn experts<O: Ops>(
         }
         None => None,
     };
+    let around = match spec.norms.as_deref() {
+        Some(norms) => Some((shelf.norm(&norms.into)?, shelf.norm(&norms.out)?)),
+        None => None,
+    };
     let read = narrow.as_ref().unwrap_or(experts_from);
+    let mut behind_norm = O::Buffer::default();
+    let read = match &around {
+        Some((into, _)) => {
+            ops.norm(read, into, &mut behind_norm)?;
+            &behind_norm
+        }
+        None => read,
+    };
     let width = ops.get(read)?.width;
     ops.put(&vec![0.0; n_positions * width], width, to)?;
     for (expert, (rows, factors)) in spec.experts.iter().zip(&chosen_by) {
@@ -115,6 +127,8 @@ pub(super) fn experts<O: Ops>(
             ops.add_rows(to, rows, &vec![1.0; rows.len()], &expert_out)?;
         } else {
             run_mlp(context, expert, &weights, &gathered, s, &mut expert_out)?;
+            let out = around.as_ref().map(|(_, out)| out);
+            normed_in_place(ops, out, &mut expert_out, &mut O::Buffer::default())?;
             ops.add_rows(to, rows, factors, &expert_out)?;
         }
         (s.gathered, s.expert_out) = (gathered, expert_out);

@@ -100,6 +100,9 @@ pub(super) fn run_heads<O: Ops>(
     if let Some(past) = &mut s.past {
         past.take_back(&mut s.k, &mut s.v);
     }
+    if let Some(norm) = &of.weights.each_z_norm {
+        ops.norm_heads(&mut s.z, norm, spec.d_value)?;
+    }
     if of.weights.gate.is_some() {
         ops.multiply(&mut s.z, &s.gate)?;
     }

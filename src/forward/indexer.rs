@@ -11,6 +11,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_spec::{IndexMaps, IndexSource, IndexerSpec, PoolMaps, ProjectionSpec};
 
 use super::context::BlockContext;
+use super::growth::grow_by_head;
 use super::rows::put_columns;
 use super::scratch::AttentionScratch;
 use super::weights::WeightReader;
@@ -20,6 +21,8 @@ pub struct IndexWeights<'a, O: Ops> {
     q: O::Linear<'a>,
     k: O::Linear<'a>,
     weights: Option<O::Linear<'a>>,
+    q_pre: Option<O::Norm<'a>>,
+    q_growth: Option<[Cow<'a, [f32]>; 2]>,
     q_norm: Option<O::Norm<'a>>,
     k_norm: Option<O::Norm<'a>>,
     /// The map that shares in pools are made of.
@@ -40,6 +43,8 @@ impl<'a, O: Ops> IndexWeights<'a, O> {
             q: shelf.linear(&maps.q)?,
             k: shelf.linear(&maps.k)?,
             weights: weights.transpose()?,
+            q_pre: shelf.optional_norm(&maps.q_pre)?,
+            q_growth: shelf.growth(maps.q_growth.as_deref())?,
             q_norm: shelf.optional_norm(&maps.q_norm)?,
             k_norm: shelf.optional_norm(&maps.k_norm)?,
             shares: match &maps.pools {
@@ -97,12 +102,19 @@ pub(super) fn index_queries<O: Ops>(
     from: &O::Buffer,
     to: &mut IndexBuffers<O>,
 ) -> Result<()> {
-    match weights {
-        Some(weights) => context
-            .ops
-            .linear(from, &weights.q, &mut to.q, context.pace),
-        None => Ok(()),
-    }
+    let Some(weights) = weights else {
+        return Ok(());
+    };
+    let ops = context.ops;
+    let mut normed = O::Buffer::default();
+    let from = match &weights.q_pre {
+        Some(norm) => {
+            ops.norm(from, norm, &mut normed)?;
+            &normed
+        }
+        None => from,
+    };
+    ops.linear(from, &weights.q, &mut to.q, context.pace)
 }
 
 /// Projects the keys of an indexer, and the weights of its heads. // from: [position, d_model]
@@ -154,6 +166,7 @@ pub(super) fn finish_index<O: Ops>(
                 ops.norm_heads(buffer, norm, source.width)?;
             }
         }
+        grow_by_head(context, weights.q_growth.as_ref(), &mut index.q)?;
         if let Some(rope) = &maps.rope {
             let table = RopeTable::new(rope, &context.positions());
             ops.rope(&mut index.q, &table, indexer.d_head)?;

@@ -1,6 +1,6 @@
 //! Projects the input of an attention to queries, keys and values.
 
-use attnscope_compute::attention::{AttentionSpec, Growth, RopeTable};
+use attnscope_compute::attention::{AttentionSpec, RopeTable};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::ProjectionSpec;
@@ -12,13 +12,14 @@ use super::difference::pair_values;
 use super::emit::emit;
 use super::gates::open_gates;
 use super::global_tokens::project_globals;
+use super::growth::grow_rows;
 use super::hook::{Hook, Hooks};
 use super::indexer::{finish_index, index_keys, index_queries};
 use super::kv_cache::{store_keys, store_latents, store_values};
+use super::latents::{LatentBuffers, fill_latent};
 use super::norm_gate::open_norm;
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
-use super::steps::normed_in_place;
 
 /// Fills q, k and v from the attention's input, with positions applied.
 pub(super) fn project<O: Ops>(
@@ -68,23 +69,16 @@ pub(super) fn project<O: Ops>(
     if has_keys {
         store_keys(ops, attention, spec, &mut s.k)?;
     }
-    if let Some(growth) = attention.growth {
+    if attention.growth.is_some() || weights.q_growth.is_some() {
         let host = ops.get(&s.q)?;
         let (width, mut values) = (host.width, host.values.into_owned());
-        grow(growth, &context.positions(), width, &mut values);
+        let of = (attention, weights);
+        grow_rows(of, &context.positions(), width, &mut values);
         ops.put(&values, width, &mut s.q)?;
     }
     emit(ops, hooks, Hook::RotQ, &s.q)?;
     let whole = if has_keys { &s.k } else { return Ok(()) };
     emit(ops, hooks, Hook::RotK, whole)
-}
-
-/// Multiplies each query by its position's growth factor. // q: [position, width]
-pub(super) fn grow(growth: Growth, positions: &[usize], width: usize, q: &mut [f32]) {
-    for (row, position) in q.chunks_mut(width.max(1)).zip(positions) {
-        let factor = growth.factor(*position);
-        row.iter_mut().for_each(|value| *value *= factor);
-    }
 }
 
 /// Fills q, k and v from the attention's input, before norms and positions.
@@ -156,17 +150,19 @@ pub(super) fn project_only<O: Ops>(
                 }
                 None => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
             }
-            ops.linear(keys_in, &latent.kv, &mut s.latent, context.pace)?; // [position, d_latent]
-            ops.norm(&s.latent, &latent.kv_norm, &mut s.normed_latent)?;
+            let buffers = LatentBuffers {
+                kept: &mut s.kept,
+                before_norm: &mut s.latent,
+                normed: &mut s.normed_latent,
+                shared_key: &mut s.shared_key,
+            };
+            fill_latent(context, spec, latent, keys_in, buffers)?;
             store_latents(ops, attention, &mut s.normed_latent)?;
             ops.linear(&s.normed_latent, k, &mut s.own_key, context.pace)?; // [position, n_heads · own]
             ops.linear(&s.normed_latent, v, &mut s.v, context.pace)?;
             match &latent.shared_key {
-                Some(shared) => {
-                    ops.linear(keys_in, shared, &mut s.shared_key, context.pace)?; // [position, shared]
-                    let norm = latent.shared_key_norm.as_ref();
-                    normed_in_place(ops, norm, &mut s.shared_key, &mut s.latent)?;
-                    ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
+                Some(_) => {
+                    ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?
                 }
                 None => ops.copy(&s.own_key, &mut s.k)?,
             }

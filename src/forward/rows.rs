@@ -8,6 +8,7 @@ use attnscope_spec::{BlockRow, BlockSpec, RowSpec, StreamEnds};
 
 use super::context::BlockContext;
 use super::hyper::{self, OpenStreams};
+use super::last_mixer::beside;
 use super::streams;
 
 /// Writes some columns of rows. // rows: [row, width]; from: [row, n]
@@ -70,6 +71,9 @@ pub(super) fn read_of<O: Ops>(
         return Ok(Some((main, apart.kept)));
     }
     context.ops.put(&apart.main(row), row.d_model, &mut main)?;
+    if let Some(wide) = beside(context.ops, Some(row), &main, &apart.kept)? {
+        return Ok(Some((wide, apart.kept)));
+    }
     if let Some(streams) = row.predicted() {
         let predicted = streams::predict(streams, context, &apart.streams, &main)?;
         let first = streams.active * row.d_model;
@@ -97,6 +101,15 @@ pub(super) fn begin<O: Ops>(
     let streams = std::iter::once(&first).chain(&others);
     for (stream_idx, stream) in streams.enumerate() {
         put_columns(&mut rows, width, stream_idx * d_model, stream, d_model);
+    }
+    if spec.keeps_embedding {
+        put_columns(
+            &mut rows,
+            width,
+            spec.n_streams() * d_model,
+            &first,
+            d_model,
+        );
     }
     ops.put(&rows, width, resid)
 }

@@ -25,6 +25,20 @@ pub(super) fn normed_in_place<O: Ops>(
     Ok(())
 }
 
+/// Norms each head of rows that are on the host. // values: [position, width of all heads]
+pub(super) fn norm_heads_of<O: Ops>(
+    ops: &O,
+    norm: &O::Norm<'_>,
+    (width, of_head): (usize, usize),
+    values: &mut Vec<f32>,
+) -> Result<()> {
+    let mut on_device = O::Buffer::default();
+    ops.put(values, width, &mut on_device)?;
+    ops.norm_heads(&mut on_device, norm, of_head)?;
+    *values = ops.get(&on_device)?.values.into_owned();
+    Ok(())
+}
+
 /// Fills `to` with zeros in the shape of `from`: the output of an absent part.
 pub(super) fn nothing<O: Ops>(ops: &O, from: &O::Buffer, to: &mut O::Buffer) -> Result<()> {
     let host = ops.get(from)?;

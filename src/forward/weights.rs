@@ -13,6 +13,7 @@ use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, MapScale, NormSource, Part, TableSource};
 use rayon::prelude::*;
 
+use super::low_rank::with_low_rank;
 use super::rounded::{largest_beside, round_read, rounded};
 use super::stored_forms::{for_both_halves, whole_of};
 
@@ -112,7 +113,7 @@ pub(super) fn read_linear<'a>(
         return Ok(for_both_halves(once));
     }
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
-    let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
+    let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE && source.low_rank.is_none();
     let apart = source.slab.filter(|slab| !slab.is_joined);
     let weight = match (source.slab, apart.and_then(|slab| stored.slab(slab.idx))) {
         (None, _) if source.groups.is_some() || source.inputs.is_some() => {
@@ -125,6 +126,10 @@ pub(super) fn read_linear<'a>(
             let rows = source.slab_rows(slab, n_values);
             HostWeight::F32(chosen(stored.widen_rows(rows)?, source))
         }
+    };
+    let weight = match &source.low_rank {
+        Some(added) => HostWeight::F32(Cow::Owned(with_low_rank(tensors, source, added, weight)?)),
+        None => weight,
     };
     let bias = match &source.bias {
         Some(name) => {
@@ -142,7 +147,10 @@ pub(super) fn read_linear<'a>(
         None => None,
     };
     let bias = match &source.second_bias {
-        Some((name, shape)) => Some(sum_of(bias, tensors.expect(name, shape)?.widen()?)),
+        Some((name, shape)) => {
+            let second = tensors.expect(name, shape)?.widen()?;
+            Some(sum_of(bias, spread(second, source.n_out())))
+        }
         None => bias,
     };
     let linear = HostLinear {
@@ -156,12 +164,28 @@ pub(super) fn read_linear<'a>(
     let largest = largest_beside(tensors, source, pace)?;
     let linear = scaled(rounded(linear, source.rounded, largest), source.scale);
     match &source.factors {
-        Some(name) => Ok(multiplied(
-            linear,
-            &tensors.expect(name, &[source.n_out()])?.widen()?,
-        )),
+        Some(factors) => {
+            let stored = tensors.expect(&factors.tensor, &[source.n_out()])?;
+            let mut values = stored.widen()?;
+            if factors.adds_one {
+                values.to_mut().iter_mut().for_each(|v| *v += 1.0);
+            }
+            Ok(multiplied(linear, &values))
+        }
         None => Ok(linear),
     }
+}
+
+/// Repeats each value of a vector that is shorter than `n`, as often as makes it that long.
+fn spread(values: Cow<'_, [f32]>, n: usize) -> Cow<'_, [f32]> {
+    let times = n / values.len().max(1);
+    if times < 2 {
+        return values;
+    }
+    let each = values
+        .iter()
+        .flat_map(|value| std::iter::repeat_n(*value, times));
+    Cow::Owned(each.collect())
 }
 
 /// The sum of a bias, if there is one, and a vector.
@@ -429,7 +453,7 @@ fn choose(values: Cow<'_, [f32]>, n_rows: usize, n_stored: usize, part: Part) ->
 }
 
 /// Selects the rows of `part`, each of width `n_in`.
-fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]> {
+pub(super) fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]> {
     if part.len == part.group {
         return values;
     }

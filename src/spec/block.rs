@@ -6,7 +6,7 @@ use super::conformer::ConformerSpec;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::mixers::TokenMixer;
 use super::projection::ProjectionSpec;
-use super::quirks::{NarrowBranch, TokenBranch};
+use super::quirks::{LastMixer, NarrowBranch, SumWeights, TokenBranch};
 use super::rows::BlockRow;
 use super::self_attention::{Exceptions, SelfSpec};
 use super::source::NormSource;
@@ -79,8 +79,12 @@ pub struct BlockSpec {
     pub branch_scales: [f32; 2],
     /// Factors applied to the residual before each of the two outputs is added.
     pub resid_factors: [f32; 2],
+    /// Stored weights of the two sums, which come after the factors.
+    pub sums: [Option<Box<SumWeights>>; 2],
     /// Adds each branch to its normed input instead of the residual before the norm.
     pub adds_to_normed: bool,
+    /// A mixer that reads what attention and feed-forward layer give, and alone adds to the residual.
+    pub last_mixer: Option<Box<LastMixer>>,
     /// A low-rank branch added together with the attention output (LAuReL).
     pub narrow: Option<Box<NarrowBranch>>,
     /// A branch that depends on the token id, added at the end of the block.
@@ -133,7 +137,9 @@ impl BlockSpec {
             is_parallel: false,
             branch_scales: [1.0; 2],
             resid_factors: [1.0; 2],
+            sums: [None, None],
             adds_to_normed: false,
+            last_mixer: None,
             narrow: None,
             by_token: None,
             resid_scale: None,
@@ -158,10 +164,13 @@ impl BlockSpec {
         }
     }
 
-    /// The mixer that is not softmax attention, used instead of attention or in parallel with it.
+    /// The mixer that is not softmax attention, used instead of attention, in parallel with it or behind it.
     pub fn other_mixer(&self) -> Option<&TokenMixer> {
         match &self.mixer {
-            Mixer::Attention(_) => self.parallel_mixer.as_deref(),
+            Mixer::Attention(_) => {
+                let last = self.last_mixer.as_ref().map(|last| &last.mixer);
+                self.parallel_mixer.as_deref().or(last)
+            }
             Mixer::Other(mixer) => Some(mixer),
             Mixer::None => None,
         }

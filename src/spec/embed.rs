@@ -13,9 +13,11 @@ pub struct EmbedSpec {
     /// The token table. For pictures, the kernel of the patch projection, with one row per token; for sound, the weight of the
     /// first convolution, with the number of positions.
     pub tokens: TableSource,
-    /// Set if every position has ids of its own: the number of rows of the token table that belong to each. The first two positions
-    /// share the first rows, and each later one has the next.
+    /// Set if every position has ids of its own: the number of rows of the token table that belong to each. Each position
+    /// has the next rows, from one behind the first on.
     pub by_position: Option<usize>,
+    /// The last position that still has the first of these rows.
+    pub last_with_first_rows: usize,
     /// The row of one id more than the token table has: a learned row, to which no position is added.
     pub summary: Option<TableSource>,
     /// How a picture becomes rows, if tokens are its patches.
@@ -53,6 +55,7 @@ impl EmbedSpec {
         Self {
             tokens,
             by_position: None,
+            last_with_first_rows: 0,
             summary: None,
             patches: None,
             sound: None,
@@ -108,7 +111,7 @@ impl EmbedSpec {
 
     /// The row of the token table for an id at a position.
     pub fn row_of(&self, id: u32, position: usize) -> usize {
-        let part = position.saturating_sub(1);
+        let part = position.saturating_sub(self.last_with_first_rows);
         id as usize + self.by_position.map_or(0, |n| n.saturating_mul(part))
     }
 

@@ -81,8 +81,17 @@ pub struct ExpertsSpec {
     pub shared: Option<(MlpSpec, Option<LinearSource>)>,
     /// Maps into and out of the narrower vectors that the routed experts run on; the shared expert runs on the full input.
     pub latent: Option<[LinearSource; 2]>,
+    /// Norms of what the routed experts read, and of what each of them gives, before it is weighed.
+    pub norms: Option<Box<ExpertNorms>>,
     /// Set if the routed experts read the residual through norms of their own, instead of the shared expert's input.
     pub apart: Option<Box<ApartNorms>>,
+}
+
+/// Norms around each routed expert, as wide as what it reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpertNorms {
+    pub into: NormSource,
+    pub out: NormSource,
 }
 
 /// Norms around experts that read the residual directly, and on the output of the shared expert.
@@ -96,6 +105,12 @@ pub struct ApartNorms {
     pub out: NormSource,
     /// On the output of the shared expert.
     pub shared_out: NormSource,
+}
+
+impl ExpertNorms {
+    pub fn all(&self) -> [(&'static str, &NormSource); 2] {
+        [("in", &self.into), ("out", &self.out)]
+    }
 }
 
 impl ApartNorms {

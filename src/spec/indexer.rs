@@ -2,6 +2,7 @@
 
 use attnscope_compute::attention::RopeSpec;
 
+use super::projected::HeadGrowth;
 use super::source::{LinearSource, NormSource};
 
 /// An indexer (DeepSeek-AI 2025, DeepSeek-V3.2). How many keys it picks is part of the attention's spec.
@@ -56,6 +57,9 @@ pub struct IndexMaps {
     pub k: LinearSource,
     /// [n_heads]
     pub weights: Option<LinearSource>,
+    /// A norm of what queries are projected from.
+    pub q_pre: Option<NormSource>,
+    pub q_growth: Option<Box<HeadGrowth>>,
     /// Norms before rope, per head.
     pub q_norm: Option<NormSource>,
     pub k_norm: Option<NormSource>,
@@ -83,6 +87,7 @@ impl IndexMaps {
     }
 
     pub(super) fn norms_mut(&mut self) -> impl Iterator<Item = &mut NormSource> {
-        self.q_norm.iter_mut().chain(&mut self.k_norm)
+        let queries = self.q_pre.iter_mut().chain(&mut self.q_norm);
+        queries.chain(&mut self.k_norm)
     }
 }

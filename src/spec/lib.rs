@@ -42,8 +42,8 @@ pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
 pub use embed::{ConstantRow, DroppedToken, EmbedSpec, MadePart, MadeRow, PositionTable, Sines};
 pub use feed_forward::{
-    ApartNorms, ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LearnedActivation,
-    MlpSpec, RouterRule, RouterScores,
+    ApartNorms, ChoiceBias, ExpertGroups, ExpertNorms, ExpertsSpec, FeedForward, GateRule,
+    LearnedActivation, MlpSpec, RouterRule, RouterScores,
 };
 pub use global_maps::GlobalMaps;
 pub use head::{HeadSpec, TransformSpec};
@@ -56,9 +56,12 @@ pub use needed::NeededTensor;
 pub use patches::{GridPositions, LearnedTokens, PatchLayout, PatchSpec, Resampling};
 pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;
-pub use projected::{BiasGate, DistanceRows, LatentSpec, QueryBiases, RelativeSource, StepSource};
+pub use projected::{
+    BiasGate, DistanceRows, HeadGrowth, LatentSharing, LatentSpec, QueryBiases, RelativeSource,
+    StepSource,
+};
 pub use projection::{GateFunction, ProjectionSpec};
-pub use quirks::{NarrowBranch, PoolingSpec, TokenBranch};
+pub use quirks::{LastMixer, NarrowBranch, PoolingSpec, SumRule, SumWeights, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
 pub use rows::{
     BlockRow, Join, KvSharing, PredictedStreams, RowSpec, Shortcut, StreamEnds, StreamMaps,
@@ -66,7 +69,8 @@ pub use rows::{
 };
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use source::{
-    HeadAxes, InputPart, LinearSource, MapScale, NormKind, NormSource, Part, Slab, TableSource,
+    HeadAxes, InputPart, LinearSource, LowRank, MapScale, NormKind, NormSource, OutputFactors,
+    Part, Slab, TableSource,
 };
 pub use stack::{Layers, StackSpec};
 pub use stem::{

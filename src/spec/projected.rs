@@ -16,6 +16,37 @@ pub struct LatentSpec {
     /// Hidden → the part of a key that all heads share, which rotates; `None` if there is no such part.
     pub shared_key: Option<LinearSource>,
     pub shared_key_norm: Option<NormSource>,
+    pub shared: Option<LatentSharing>,
+}
+
+/// Where the latent of keys and values goes to, or comes from, with the part of keys that all heads share, before it rotates. They
+/// are kept in a row, from this column on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatentSharing {
+    Leaves {
+        column: usize,
+    },
+    /// The maps to the latent and its norm are those of the layer that leaves it.
+    Takes {
+        layer_idx: usize,
+        column: usize,
+    },
+}
+
+/// Learned growth of queries with their position, by head: each is multiplied by scale · ln(position + 1) + bias.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadGrowth {
+    /// [head] each
+    pub scale: String,
+    pub bias: String,
+    pub n_heads: usize,
+}
+
+impl HeadGrowth {
+    /// The stored vectors, with their names.
+    pub fn vectors(&self) -> [(&'static str, &String); 2] {
+        [("scale", &self.scale), ("bias", &self.bias)]
+    }
 }
 
 /// Vectors per distance.

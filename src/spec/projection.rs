@@ -5,7 +5,7 @@ use std::fmt;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::indexer::IndexerSpec;
-use super::projected::{BiasGate, LatentSpec, RelativeSource, StepSource};
+use super::projected::{BiasGate, HeadGrowth, LatentSpec, RelativeSource, StepSource};
 use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
 
@@ -36,6 +36,8 @@ pub struct ProjectionSpec {
     /// Norms of queries and keys before rope: per head if the width is d_head, otherwise over all heads together.
     pub q_norm: Option<NormSource>,
     pub k_norm: Option<NormSource>,
+    /// What multiplies queries by their position, in each head otherwise.
+    pub q_growth: Option<Box<HeadGrowth>>,
     /// A norm of the values, per head.
     pub v_norm: Option<NormSource>,
     pub latent: Option<Box<LatentSpec>>,
@@ -59,6 +61,8 @@ pub struct ProjectionSpec {
     /// A norm over all heads' outputs together, between the heads and the output map (sub-LN). What one head writes then depends on
     /// the others.
     pub z_norm: Option<NormSource>,
+    /// `z_norm` norms the output of each head by itself, before the gate.
+    pub norms_each_z: bool,
     /// Differential attention: the second half's pattern is subtracted from the first's.
     pub difference: Option<Box<DifferenceSource>>,
     /// KV sharing: reads another layer's keys and values, or provides its own to later layers.
@@ -78,6 +82,7 @@ impl ProjectionSpec {
             o,
             q_norm: None,
             k_norm: None,
+            q_growth: None,
             v_norm: None,
             latent: None,
             clip: None,
@@ -90,10 +95,29 @@ impl ProjectionSpec {
             gate: None,
             gate_function: GateFunction::Sigmoid,
             z_norm: None,
+            norms_each_z: false,
             difference: None,
             shared: None,
             global: None,
             indexer: None,
+        }
+    }
+
+    /// The norm over all heads' outputs together.
+    pub fn norm_of_all_z(&self) -> &Option<NormSource> {
+        if self.norms_each_z {
+            &None
+        } else {
+            &self.z_norm
+        }
+    }
+
+    /// The norm of each head's output by itself.
+    pub fn norm_of_each_z(&self) -> &Option<NormSource> {
+        if self.norms_each_z {
+            &self.z_norm
+        } else {
+            &None
         }
     }
 

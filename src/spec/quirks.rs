@@ -1,8 +1,20 @@
 //! Additions to a block or a head that few families have.
 
+use std::fmt;
+
 use attnscope_compute::ops::Activation;
 
+use super::mixers::TokenMixer;
 use super::source::{LinearSource, NormSource, TableSource};
+
+/// A mixer behind attention and feed-forward layer, which run aside: it reads pre(x + map(what they give)) for the residual x, and x
+/// becomes x plus what the mixer gives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LastMixer {
+    pub map: LinearSource,
+    pub pre: NormSource,
+    pub mixer: TokenMixer,
+}
 
 /// x + norm(out(into(x))), for the input x that attention reads.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,6 +22,45 @@ pub struct NarrowBranch {
     pub into: LinearSource,
     pub out: LinearSource,
     pub norm: NormSource,
+}
+
+/// Stored weights of a sum: one of each kind for every dimension of the residual.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SumWeights {
+    pub tensor: String,
+    pub width: usize,
+    pub rule: SumRule,
+}
+
+/// How the weights of a sum follow from stored values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SumRule {
+    /// β = sigmoid(value / temperature) weighs what the branch adds, and √max(1 − β², least) the residual.
+    Circle { temperature: f32, least: f32 },
+}
+
+impl fmt::Display for SumRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Circle { temperature, least } => {
+                write!(f, "sigmoid(value / {temperature}), at least {least}")
+            }
+        }
+    }
+}
+
+impl SumWeights {
+    /// The weights of the residual and those of what the branch adds, from the stored values.
+    pub fn of_both(&self, stored: &[f32]) -> [Vec<f32>; 2] {
+        match self.rule {
+            SumRule::Circle { temperature, least } => {
+                let share = |value: &f32| 1.0 / (1.0 + (-value / temperature).exp());
+                let added: Vec<f32> = stored.iter().map(share).collect();
+                let rest = |share: &f32| ((1.0 - share) * (1.0 + share)).max(least).sqrt();
+                [added.iter().map(rest).collect(), added]
+            }
+        }
+    }
 }
 
 /// Attention pooling: one learned query attends to every token, and a feed-forward layer follows.

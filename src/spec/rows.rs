@@ -12,6 +12,8 @@ pub struct RowSpec {
     pub streams: Option<StreamEnds>,
     /// Number of columns after the streams, for keys and values kept for later layers.
     pub n_kept: usize,
+    /// Whether the first of these columns hold the embedding.
+    pub keeps_embedding: bool,
 }
 
 impl RowSpec {
@@ -33,6 +35,8 @@ pub struct BlockRow {
     pub streams: Option<StreamsSpec>,
     /// Number of columns after the streams.
     pub n_kept: usize,
+    /// Attention reads the residual and, beside it, the kept columns.
+    pub beside: bool,
     /// A branch that begins in one block and ends in a later one.
     pub shortcut: Option<Shortcut>,
     /// Set if the block first adds the state beside its residual, which is the kept part of a row.

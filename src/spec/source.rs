@@ -48,7 +48,8 @@ pub struct HeadAxes {
 pub struct LinearSource {
     pub weight: String,
     pub bias: Option<String>,
-    /// A stored vector of any shape that is added to the bias. // n_out values
+    /// A stored vector of any shape that is added to the bias; where it is shorter than the outputs, each value counts for as many
+    /// outputs in a row as there are for one.
     pub second_bias: Option<(String, Vec<usize>)>,
     pub n_in: usize,
     /// Number of outputs of the stored tensor, before `part` selects among them.
@@ -70,12 +71,42 @@ pub struct LinearSource {
     pub groups: Option<usize>,
     /// Set if these inputs are only some of the stored matrix's.
     pub inputs: Option<InputPart>,
-    /// Multiplies the outputs, bias included. // [n_out]
-    pub factors: Option<String>,
+    /// Multiplies the outputs, bias included.
+    pub factors: Option<OutputFactors>,
+    /// The product of two stored matrices that is added to the weight.
+    pub low_rank: Option<LowRank>,
     /// The stored matrix is applied to both halves of the input.
     pub applies_to_both_halves: bool,
     /// Rounds the weights after they were read. Set by what-ifs only.
     pub rounded: Option<WeightFormat>,
+}
+
+/// A stored vector that multiplies the outputs of an affine map. // [n_out]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputFactors {
+    pub tensor: String,
+    /// The factors are 1 plus the stored values.
+    pub adds_one: bool,
+}
+
+/// A low-rank addition to the weight of an affine map: up · down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LowRank {
+    /// [rank, n_in]
+    pub down: String,
+    /// [n_stored_out, rank]
+    pub up: String,
+    pub rank: usize,
+}
+
+impl LowRank {
+    /// The stored matrices of the addition to a map, with their shapes.
+    pub fn tensors(&self, of: &LinearSource) -> [(&String, Vec<usize>); 2] {
+        [
+            (&self.down, vec![self.rank, of.n_in]),
+            (&self.up, vec![of.n_stored_out, self.rank]),
+        ]
+    }
 }
 
 /// Configured factors of an affine map: output · (W·(input · x) + b).
@@ -123,6 +154,7 @@ impl LinearSource {
             groups: None,
             inputs: None,
             factors: None,
+            low_rank: None,
             applies_to_both_halves: false,
             rounded: None,
         }
@@ -243,9 +275,23 @@ impl LinearSource {
     }
 
     /// The map, with its outputs multiplied by a stored vector.
-    pub fn times(self, factors: String) -> Self {
+    pub fn times(self, tensor: String) -> Self {
         Self {
-            factors: Some(factors),
+            factors: Some(OutputFactors {
+                tensor,
+                adds_one: false,
+            }),
+            ..self
+        }
+    }
+
+    /// The map, with its outputs multiplied by 1 plus a stored vector.
+    pub fn times_one_plus(self, tensor: String) -> Self {
+        Self {
+            factors: Some(OutputFactors {
+                tensor,
+                adds_one: true,
+            }),
             ..self
         }
     }

@@ -126,9 +126,14 @@ impl<'v, 'a> Walk<'v, 'a> {
         if let Some((tensor, shape)) = &linear.second_bias {
             self.vector(format_args!("{key}.second_bias"), tensor, shape.clone());
         }
+        if let Some(added) = &linear.low_rank {
+            for (what, (tensor, shape)) in ["down", "up"].iter().zip(added.tensors(linear)) {
+                self.vector(format_args!("{key}.low_rank.{what}"), tensor, shape);
+            }
+        }
         if let Some(factors) = &linear.factors {
             let shape = vec![linear.n_out()];
-            self.vector(format_args!("{key}.factors"), factors, shape);
+            self.vector(format_args!("{key}.factors"), &factors.tensor, shape);
         }
         self.push(key, Source::Matrix(linear), division);
     }
@@ -330,16 +335,18 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.attention(&format!("{name}attn"), &own.attention, &own.projections);
         }
         let mixer = block.other_mixer().into_iter();
+        let mut seen: Vec<&str> = Vec::new();
         for part in mixer.flat_map(TokenMixer::parts) {
+            // Parts of later heads have the same names.
+            let nth = seen.iter().filter(|what| **what == part.name()).count();
+            seen.push(part.name());
+            let nth = (nth > 0).then(|| format!(".{nth}")).unwrap_or_default();
+            let key = format!("{name}mixer.{}{nth}", part.name());
             match part {
-                MixerPart::Map(what, linear) => {
-                    self.linear(format_args!("{name}mixer.{what}"), linear);
-                }
-                MixerPart::Norm(what, norm) => {
-                    self.norm(format_args!("{name}mixer.{what}"), Some(norm), None);
-                }
-                MixerPart::Tensor(what, tensor, shape) => {
-                    self.vector(format_args!("{name}mixer.{what}"), tensor, shape);
+                MixerPart::Map(_, linear) => self.linear(format_args!("{key}"), linear),
+                MixerPart::Norm(_, norm) => self.norm(format_args!("{key}"), Some(norm), None),
+                MixerPart::Tensor(_, tensor, shape) => {
+                    self.vector(format_args!("{key}"), tensor, shape);
                 }
             }
         }
@@ -393,6 +400,16 @@ impl<'v, 'a> Walk<'v, 'a> {
     fn quirks(&mut self, name: &str, block: &'a BlockSpec) {
         let scale = block.resid_scale.as_ref();
         self.optional_vector(format_args!("{name}resid_scale"), scale, 1);
+        for (what, sum) in ["attn", "mlp"].iter().zip(&block.sums) {
+            if let Some(sum) = sum {
+                let key = format_args!("{name}{what}_sum");
+                self.vector(key, &sum.tensor, vec![sum.width]);
+            }
+        }
+        if let Some(last) = &block.last_mixer {
+            self.linear(format_args!("{name}last_mixer.map"), &last.map);
+            self.norm(format_args!("{name}last_mixer.pre"), Some(&last.pre), None);
+        }
         if let Some(narrow) = &block.narrow {
             self.linear(format_args!("{name}narrow.into"), &narrow.into);
             self.linear(format_args!("{name}narrow.out"), &narrow.out);
@@ -451,6 +468,9 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.with_use(Use::Expert(idx), |walk| {
                 walk.mlp(&format!("{name}expert.{idx}"), mlp);
             });
+        }
+        for (what, norm) in experts.norms.iter().flat_map(|norms| norms.all()) {
+            self.norm(format_args!("{name}expert.{what}_norm"), Some(norm), None);
         }
         let latent = experts.latent.iter().flatten();
         self.linears(format_args!("{name}expert."), &["in", "out"], latent);

@@ -63,6 +63,38 @@ fn what_would_be_computed_otherwise_is_refused() {
             "num_experts_per_tok",
         ),
         ("glm4_moe", vec![("topk_group", Value::Null)], "topk_group"),
+        // A layer that does not rotate takes no latents of one that does.
+        (
+            "mistral_large4_text",
+            vec![("kv_source_layers", json!([0, 0, 0, 1]))],
+            "kv_source_layers",
+        ),
+        (
+            "muse_spark_text",
+            vec![("layer_rope_theta", json!([10000.0]))],
+            "layer_rope_theta",
+        ),
+        (
+            "beam",
+            vec![(
+                "rope_parameters",
+                json!({"sliding_attention": null, "full_attention": null}),
+            )],
+            "rope_parameters.sliding_attention",
+        ),
+        (
+            "zamba",
+            vec![("attention_hidden_size", json!(32))],
+            "attention_hidden_size",
+        ),
+        (
+            "zamba2_b",
+            vec![(
+                "layers_block_type",
+                json!(["hybrid", "full_attention", "hybrid"]),
+            )],
+            "layers_block_type",
+        ),
         (
             "t5_v11",
             vec![("dense_act_fn", json!("silu"))],

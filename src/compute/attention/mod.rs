@@ -74,7 +74,7 @@ pub use scale::{KeyDivisor, OfKeys, Scale};
 pub use score_scale::{Norms, ScaledHead, ScoreScale};
 pub use seen_keys::SeenKeys;
 pub use shape::{Direction, Shape};
-pub use spec::{AttentionSpec, Bias, Growth, Mask, NoVisible, SoftmaxAxis};
+pub use spec::{AttentionSpec, Bias, Growth, GrowthCurve, Mask, NoVisible, SoftmaxAxis};
 pub use stream::stream_heads;
 pub use summary::{HeadSummary, RowSummary};
 pub use support::Support;

@@ -129,6 +129,8 @@ pub struct RopeSpec {
     pub interleaved: bool,
     pub direction: RopeDirection,
     pub scaling: RopeScaling,
+    /// A learned factor of the frequency of each pair, after the rescaling; empty if there are none.
+    pub pair_factors: Vec<f64>,
     /// Multiplies cosines and sines, so that scores are multiplied by its square.
     pub magnitude: f64,
     /// Set if positions are places of a grid: half of the pairs turn by rows, the others by columns.
@@ -198,6 +200,7 @@ impl RopeSpec {
             interleaved: false,
             direction: RopeDirection::Forward,
             scaling: RopeScaling::None,
+            pair_factors: Vec::new(),
             magnitude: 1.0,
             grid: None,
             turns_values: false,
@@ -226,7 +229,10 @@ impl RopeSpec {
         let plain = (0..self.d_rotary / 2).map(|pair_idx| theta.powf(-2.0 * pair_idx as f64 / d));
         plain
             .enumerate()
-            .map(|(pair_idx, frequency)| self.rescaled(pair_idx, frequency, n_positions))
+            .map(|(pair_idx, frequency)| {
+                let learned = self.pair_factors.get(pair_idx).unwrap_or(&1.0);
+                self.rescaled(pair_idx, frequency, n_positions) * learned
+            })
             .map(|frequency| match self.direction {
                 RopeDirection::Forward => frequency,
                 RopeDirection::Backward => -frequency,

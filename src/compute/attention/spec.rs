@@ -102,19 +102,33 @@ pub enum Bias {
     Relative(Relative),
 }
 
-/// Position-dependent query scaling, which keeps long rows as sharp as short ones: 1 + β·ln(1 + ⌊(position + first)/period⌋).
+/// Position-dependent query scaling, which keeps long rows as sharp as short ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Growth {
     pub beta: f64,
     pub period: f64,
     /// Added to a position counted from 0.
     pub first: usize,
+    pub curve: GrowthCurve,
+}
+
+/// How queries grow with n, the position (with what is added to it) divided by the period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrowthCurve {
+    /// 1 + β·ln(1 + ⌊n⌋).
+    Steps,
+    /// (1 + n)^β.
+    Power,
 }
 
 impl Growth {
     pub fn factor(self, position: usize) -> f32 {
-        let periods = ((position + self.first) as f64 / self.period).floor();
-        (1.0 + self.beta * (1.0 + periods).ln()) as f32
+        let periods = (position + self.first) as f64 / self.period;
+        let factor = match self.curve {
+            GrowthCurve::Steps => 1.0 + self.beta * (1.0 + periods.floor()).ln(),
+            GrowthCurve::Power => (1.0 + periods).powf(self.beta),
+        };
+        factor as f32
     }
 }
 

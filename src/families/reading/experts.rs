@@ -312,8 +312,7 @@ fn groups(
         return Err(Error::config(reader.path(), "n_group", problem));
     }
     const KEPT: &str = "topk_group";
-    let is_stated = reader.value(KEPT).is_some();
-    if n > 1 && !is_stated && (keys.n == 1 || reader.is_null(KEPT)) {
+    if n > 1 && reader.value(KEPT).is_none() && (keys.n == 1 || reader.is_null(KEPT)) {
         return Err(Error::config(
             reader.path(),
             KEPT,
@@ -467,6 +466,7 @@ impl Experts {
             experts: (0..n).map(expert).collect(),
             shared,
             latent: None,
+            norms: None,
             apart: None,
         }))
     }

@@ -96,6 +96,7 @@ pub fn connect(
             fold: fold.clone(),
         };
         block.row = Some(Box::new(BlockRow {
+            beside: false,
             d_model,
             streams: Some(StreamsSpec::Connected(Box::new(hyper))),
             n_kept,
@@ -104,6 +105,7 @@ pub fn connect(
         }));
     }
     stack.rows = Some(Box::new(RowSpec {
+        keeps_embedding: false,
         d_model,
         streams: Some(StreamEnds::Copied { n, fold }),
         n_kept,

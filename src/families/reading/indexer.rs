@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::attention::{KeyBlocks, KeyRank, RopeSpec, TopKeys};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{IndexMaps, IndexSource, IndexerSpec, LinearSource, PoolMaps};
+use attnscope_spec::{HeadGrowth, IndexMaps, IndexSource, IndexerSpec, LinearSource, PoolMaps};
 
 use super::{layer_norm, linear};
 
@@ -23,6 +23,8 @@ pub struct IndexerKeys {
     pub pools: bool,
     /// Whether only layers of the type `indexed_attention` have an indexer.
     pub is_listed: bool,
+    /// Whether its queries read the input behind a norm, not the latent of queries, and grow as a model learned.
+    pub reads_input: bool,
 }
 
 impl IndexerKeys {
@@ -32,6 +34,7 @@ impl IndexerKeys {
         shares: None,
         pools: false,
         is_listed: false,
+        reads_input: false,
     };
 }
 
@@ -45,6 +48,7 @@ pub struct Indexers {
     pool: Option<usize>,
     d_model: usize,
     d_latent: usize,
+    reads_input: bool,
     layers: Vec<Place>,
     /// Number of columns that a row keeps for later layers.
     pub n_kept: usize,
@@ -67,6 +71,11 @@ impl Indexers {
         (n_layers, d_model, d_latent): (usize, usize, Option<usize>),
         rope: Option<&RopeSpec>,
     ) -> Result<Self> {
+        let d_latent = if keys.reads_input {
+            Some(d_model)
+        } else {
+            d_latent
+        };
         let Some(d_latent) = d_latent else {
             let problem = "missing, expected the width of the latent that the indexer reads";
             return Err(Error::config(reader.path(), "q_lora_rank", problem));
@@ -110,6 +119,7 @@ impl Indexers {
             pool,
             d_model,
             d_latent,
+            reads_input: keys.reads_input,
             layers: Vec::with_capacity(n_layers),
             n_kept: 0,
         };
@@ -175,7 +185,7 @@ impl Indexers {
         &self,
         tensors: &Tensors,
         layer_idx: usize,
-        (attn, factor): (&str, f32),
+        (attn, factor, rotates): (&str, f32, bool),
     ) -> Box<IndexerSpec> {
         let at = format!("{attn}.indexer");
         let source = match self.layers[layer_idx] {
@@ -188,9 +198,18 @@ impl Indexers {
                     q: map("wq_b", self.d_latent, n * d).scaled(factor, 1.0),
                     k: map("wk", self.d_model, d),
                     weights: Some(map("weights_proj", self.d_model, n)),
+                    q_pre: self.reads_input.then(|| {
+                        layer_norm(
+                            tensors,
+                            &format!("{at}.q_input_norm"),
+                            self.d_model,
+                            KEY_EPS,
+                        )
+                    }),
+                    q_growth: self.reads_input.then(|| head_growth(&at, n)),
                     q_norm: None,
                     k_norm: Some(layer_norm(tensors, &format!("{at}.k_norm"), d, KEY_EPS)),
-                    rope: self.rope.clone(),
+                    rope: self.rope.clone().filter(|_| rotates),
                     pools: self.pool.map(|size| PoolMaps {
                         size,
                         shares: LinearSource::whole(
@@ -216,6 +235,15 @@ impl Indexers {
             source,
         })
     }
+}
+
+/// The learned growth of queries, stored under `at`.
+pub(super) fn head_growth(at: &str, n_heads: usize) -> Box<HeadGrowth> {
+    Box::new(HeadGrowth {
+        scale: format!("{at}.softmax_scaling.scale"),
+        bias: format!("{at}.softmax_scaling.bias"),
+        n_heads,
+    })
 }
 
 /// The number of tokens of a pool, of which a query keeps as many as hold its keys.

@@ -10,8 +10,10 @@ use attnscope_spec::{
 };
 use serde_json::Value;
 
-use super::experts::{Experts, ExpertsKeys, USUAL, gated};
-use super::indexer::{IndexerKeys, Indexers};
+use super::experts::{Experts, USUAL, gated};
+use super::indexer::{Indexers, head_growth};
+pub use super::latent_recipe::LatentLike;
+use super::latent_sharing::{SharedLatents, learned_factors, rotating_layers, widths_where};
 use super::latent_widths::{Sees, Widths, seen_by_layer, widths_by_layer};
 use super::rope::{RopeRule, rope, score_sharpening};
 use super::rotation::growth;
@@ -21,76 +23,6 @@ use super::{activation, linear, must_be_off, note_attention, prefix, rms_norm, t
 const LATENT_EPS: f64 = 1e-6;
 /// The base of the rotation in layers with a window, if the configuration states none.
 const WINDOW_THETA: f64 = 50_000.0;
-
-/// How a family of this kind differs from the others.
-#[derive(Debug, Clone, Copy)]
-pub struct LatentLike {
-    pub experts: ExpertsKeys,
-    /// Whether there are no experts.
-    pub is_dense: bool,
-    /// The switch for interleaved rotating pairs; without a switch they are interleaved.
-    pub interleaves: Option<&'static str>,
-    /// Whether rotating pairs are by halves, if no switch says otherwise.
-    pub is_by_halves: bool,
-    /// Whether the shared part of keys has no position.
-    pub is_unrotated: bool,
-    /// Whether rescaled rotary frequencies also change the scale of scores.
-    pub sharpens: bool,
-    /// Sparse attention: attention sees only the keys that an indexer picks.
-    pub indexer: Option<IndexerKeys>,
-    /// Epsilon of the norms of a block, if the configuration states none.
-    pub eps: f64,
-    /// Whether `head_dim` is the whole head, of which `partial_rotary_factor` states the share that rotates.
-    pub has_share: bool,
-    /// Whether queries grow with their position, by a key inside the rotary parameters.
-    pub grows: bool,
-    /// Name of the map to one factor for each head, whose sigmoid multiplies its output.
-    pub head_gate: Option<&'static str>,
-    /// Whether `head_dim` is the width of something else.
-    pub ignores_head_dim: bool,
-    /// Whether the unembedding is the embedding, if the configuration does not say.
-    pub is_tied: bool,
-    /// The base of the rotation, if the configuration states none.
-    pub theta: f64,
-    /// A stored layer is two blocks, and its experts a shortcut from the first to the end of the second; latent vectors are scaled
-    /// by √(d_model / their width). The key is that of the number of stored layers.
-    pub paired: Option<&'static str>,
-    /// Whether latent vectors are scaled by √(d_model / their width) in any case.
-    pub scales_latents: bool,
-    /// Whether the norms of latent vectors have the epsilon of a block's.
-    pub latent_eps_is_of_block: bool,
-    /// Name of the norm on the part of keys that all heads share.
-    pub shared_key_norm: Option<&'static str>,
-    /// Whether the map to queries also gives gates of heads; it then reads the latent behind its norm and the latent before it.
-    pub q_has_gate: bool,
-    /// The key of the width of gates behind the norms before attention and experts, with its default.
-    pub norm_gates: Option<(&'static str, usize)>,
-}
-
-impl LatentLike {
-    pub const PLAIN: Self = Self {
-        experts: ExpertsKeys::PLAIN,
-        is_dense: false,
-        interleaves: None,
-        is_by_halves: false,
-        is_unrotated: false,
-        sharpens: true,
-        indexer: None,
-        eps: 1e-6,
-        has_share: false,
-        grows: false,
-        head_gate: None,
-        ignores_head_dim: false,
-        is_tied: false,
-        theta: 10_000.0,
-        paired: None,
-        scales_latents: false,
-        latent_eps_is_of_block: false,
-        shared_key_norm: None,
-        q_has_gate: false,
-        norm_gates: None,
-    };
-}
 
 /// Reads a family of this kind.
 ///
@@ -176,10 +108,16 @@ pub fn read(
         (false, Some(_)) => vec![Sees::Picked; n_layers],
         (false, None) => vec![Sees::All; n_layers],
     };
-    let widths = if is_listed {
-        widths_by_layer(reader, (of_model, &seen))?
+    let widths = match like.rotates_all_but {
+        Some(every) => widths_where(&rotating_layers(reader, n_layers, every)?, of_model),
+        None if is_listed => widths_by_layer(reader, (of_model, &seen))?,
+        None => vec![of_model; n_layers],
+    };
+    let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");
+    let pair_factors = if like.learns_growth {
+        learned_factors(tensors, base, d_shared / 2)?
     } else {
-        vec![of_model; n_layers]
+        Vec::new()
     };
     let window = if seen.contains(&Sees::Window) {
         const KEYS: [&str; 2] = ["sliding_window", "sliding_window_size"];
@@ -216,10 +154,16 @@ pub fn read(
     // What reads the parameters of rotation notes them, so that layers that are alike read them once.
     let mut rotations: Vec<((Widths, Sees), Option<RopeSpec>)> = Vec::new();
     for at in widths.iter().copied().zip(seen.iter().copied()) {
-        if like.is_unrotated || rotations.iter().any(|(known, _)| *known == at) {
+        if like.is_unrotated
+            || at.0.d_shared == 0
+            || rotations.iter().any(|(known, _)| *known == at)
+        {
             continue;
         }
-        let rotary = rope(reader, rule(&at.0, at.1))?;
+        let rotary = RopeSpec {
+            pair_factors: pair_factors.clone(),
+            ..rope(reader, rule(&at.0, at.1))?
+        };
         if is_listed && rotary.d_rotary != at.0.d_shared {
             let (found, expected) = (rotary.d_rotary, at.0.d_shared);
             let problem =
@@ -242,12 +186,13 @@ pub fn read(
     let indexers = match (like.indexer, picking) {
         (Some(keys), Some(first)) => {
             let alike = (0..n_layers).filter(|idx| seen[*idx] == Sees::Picked);
-            if alike.into_iter().any(|idx| widths[idx] != widths[first]) {
+            let differs = |idx: usize| !keys.reads_input && widths[idx] != widths[first];
+            if alike.into_iter().any(differs) {
                 let problem = "expected the same widths in all layers with an indexer";
                 return Err(Error::config(reader.path(), "per_layer_config", problem));
             }
             let sizes = (n_layers, d_model, widths[first].d_latent_q);
-            let rotary = rotation(first);
+            let rotary = (0..n_layers).filter(|idx| *idx >= first).find_map(rotation);
             Some(Indexers::read(reader, keys, sizes, rotary.as_ref())?)
         }
         _ => None,
@@ -256,6 +201,12 @@ pub fn read(
         Some(_) => d_model,
         None => indexers.as_ref().map_or(0, |indexers| indexers.n_kept),
     };
+    let sharing = if like.shares_latents {
+        SharedLatents::read(reader, &widths, n_kept)?
+    } else {
+        SharedLatents::none(n_layers, n_kept)
+    };
+    let n_kept = sharing.n_kept;
     // The factor of a latent vector.
     let factor = |width: usize| {
         if like.scales_latents || like.paired.is_some() {
@@ -322,7 +273,6 @@ pub fn read(
         LATENT_EPS
     };
 
-    let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");
     let block = |layer_idx: usize| {
         let (stored_idx, half) = match like.paired {
             Some(_) => (layer_idx / 2, format!(".{}", layer_idx % 2)),
@@ -364,8 +314,12 @@ pub fn read(
                 None,
             ),
         };
+        let of_latents = match sharing.source_of(layer_idx) {
+            source if source == layer_idx => attn.clone(),
+            source => format!("{base}layers.{source}.self_attn"),
+        };
         let down = linear(
-            &format!("{attn}.kv_a_proj_with_mqa"),
+            &format!("{of_latents}.kv_a_proj_with_mqa"),
             d_model,
             d_latent + d_shared,
             has_bias,
@@ -394,19 +348,25 @@ pub fn read(
                 q: latent_q,
                 q_reads_both: like.q_has_gate,
                 kv: down_part(0, d_latent),
-                kv_norm: norm("kv_a_layernorm", d_latent, latent_eps),
+                kv_norm: rms_norm(
+                    format!("{of_latents}.kv_a_layernorm.weight"),
+                    d_latent,
+                    latent_eps,
+                ),
+                shared: sharing.of(layer_idx),
                 shared_key: (d_shared > 0).then(|| down_part(d_latent, d_shared)),
                 shared_key_norm: like
                     .shared_key_norm
                     .map(|name| norm(name, d_shared, latent_eps)),
             })),
             gate,
+            q_growth: like.learns_growth.then(|| head_growth(&attn, n_heads)),
             indexer: indexers
                 .as_ref()
                 .filter(|_| seen[layer_idx] == Sees::Picked)
                 .map(|indexers| {
                     let factor = factor(d_latent_q.unwrap_or(d_model));
-                    indexers.of_layer(tensors, layer_idx, (&attn, factor))
+                    indexers.of_layer(tensors, layer_idx, (&attn, factor, d_shared > 0))
                 }),
             ..ProjectionSpec::plain(q, up_part(0, d_own), up_part(d_own, d_value), o)
         };
@@ -446,6 +406,7 @@ pub fn read(
             mlp_pre: name("post_attention_layernorm", has_experts),
             row: (n_kept > 0).then(|| {
                 Box::new(BlockRow {
+                    beside: false,
                     d_model,
                     streams: None,
                     n_kept,
@@ -468,6 +429,7 @@ pub fn read(
     let stack = StackSpec {
         rows: (n_kept > 0).then(|| {
             Box::new(RowSpec {
+                keeps_embedding: false,
                 d_model,
                 streams: None,
                 n_kept,
@@ -475,7 +437,16 @@ pub fn read(
         }),
         ..StackSpec::only(embed, blocks, Some(last))
     };
-    let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));
+    let head = HeadSpec {
+        softcap: match like.logit_cap {
+            Some((key, default)) => {
+                let cap = reader.number_or_none("logit_softcap", key, Some(default))?;
+                cap.map(|cap| cap.abs() as f32)
+            }
+            None => None,
+        },
+        ..HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab))
+    };
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),
         is_causal_lm: true,

@@ -1,7 +1,7 @@
 //! Effects of position in Llama-like families: rotary embedding, layers without it, and the scale of scores.
 
 use attnscope_checkpoint::{Origin, Reader};
-use attnscope_compute::attention::{Growth, RopeSpec, Scale};
+use attnscope_compute::attention::{Growth, GrowthCurve, RopeSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use serde_json::Value;
 
@@ -193,6 +193,7 @@ pub(super) fn growth(reader: &mut Reader<'_>, grows: bool) -> Result<Option<Grow
         beta,
         period,
         first: 0,
+        curve: GrowthCurve::Steps,
     }))
 }
 

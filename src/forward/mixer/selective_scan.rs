@@ -7,28 +7,35 @@ use attnscope_compute::kernels::activate;
 use attnscope_compute::kernels::recurrent::{
     GatedNorm, ScanTokens, SelectiveScan, selective_scan, softplus,
 };
+use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::mixers::SelectiveScanSpec;
+use attnscope_spec::mixers::{ScanHead, SelectiveScanSpec};
 use attnscope_spec::{LinearSource, NormSource};
 
 use super::memory::MixerMemory;
 use super::rows::{each_copy, hide_padding, mapped};
 use super::short_convolution::{Kernel, read_kernel};
 use crate::context::BlockContext;
+use crate::steps::normed_in_place;
 use crate::weights::WeightReader;
 
 /// A linear map and the norm of its output.
-type Normed<'a, O> = (<O as Ops>::Linear<'a>, <O as Ops>::Norm<'a>);
+type Normed<'a, O> = (<O as Ops>::Linear<'a>, Option<<O as Ops>::Norm<'a>>);
+
+/// The weights of one head of channels.
+struct HeadWeights<'a, O: Ops> {
+    narrow_steps: Normed<'a, O>,
+    b: Normed<'a, O>,
+    c: Normed<'a, O>,
+    steps: O::Linear<'a>,
+}
 
 /// The weights of a selective scan.
 pub struct SelectiveScanWeights<'a, O: Ops> {
     x: O::Linear<'a>,
     gate: O::Linear<'a>,
     kernel: Kernel<'a>,
-    narrow_steps: Normed<'a, O>,
-    b: Normed<'a, O>,
-    c: Normed<'a, O>,
-    steps: O::Linear<'a>,
+    heads: Vec<HeadWeights<'a, O>>,
     /// −e^stored. // [channel, d_state]
     decay: Vec<f32>,
     skip: Cow<'a, [f32]>,
@@ -39,21 +46,26 @@ impl<'a, O: Ops> SelectiveScanWeights<'a, O> {
     /// # Errors
     /// As for [`WeightReader::linear`].
     pub(super) fn read(shelf: WeightReader<'a, O>, spec: &SelectiveScanSpec) -> Result<Self> {
-        let normed = |(map, norm): &(LinearSource, NormSource)| -> Result<Normed<'a, O>> {
-            Ok((shelf.linear(map)?, shelf.norm(norm)?))
+        let normed = |(map, norm): &(LinearSource, Option<NormSource>)| -> Result<Normed<'a, O>> {
+            Ok((shelf.linear(map)?, shelf.optional_norm(norm)?))
         };
-        let n = spec.n_channels();
-        let log_decay = shelf.tensors.expect(&spec.log_decay, &[n, spec.d_state])?;
+        let head = |head: &ScanHead| -> Result<HeadWeights<'a, O>> {
+            Ok(HeadWeights {
+                narrow_steps: normed(&head.narrow_steps)?,
+                b: normed(&head.b)?,
+                c: normed(&head.c)?,
+                steps: shelf.linear(&head.steps)?,
+            })
+        };
+        let [of_decay, of_skip] = spec.shapes();
+        let log_decay = shelf.tensors.expect(&spec.log_decay, &of_decay)?;
         Ok(Self {
             x: shelf.linear(&spec.x)?,
             gate: shelf.linear(&spec.gate)?,
             kernel: read_kernel(&spec.convolution, shelf)?,
-            narrow_steps: normed(&spec.narrow_steps)?,
-            b: normed(&spec.b)?,
-            c: normed(&spec.c)?,
-            steps: shelf.linear(&spec.steps)?,
+            heads: spec.heads.iter().map(head).collect::<Result<_>>()?,
             decay: log_decay.widen()?.iter().map(|v| -v.exp()).collect(),
-            skip: shelf.vector(&spec.skip, n)?,
+            skip: shelf.tensors.expect(&spec.skip, &of_skip)?.widen()?,
             o: shelf.linear(&spec.o)?,
         })
     }
@@ -86,19 +98,27 @@ pub(super) fn run<O: Ops>(
     );
     activate(spec.activation, &mut y);
     hide_padding(context, &mut y, n);
-    let mut convolved = O::Buffer::default();
-    ops.put(&y, n, &mut convolved)?;
-    let mut along = |(map, norm): &Normed<'_, O>, to: &mut O::Buffer| -> Result<()> {
-        ops.linear(&convolved, map, &mut projected, pace)?;
-        ops.norm(&projected, norm, to)
+    let n_rows = y.len() / n.max(1);
+    let n_each = n / weights.heads.len().max(1);
+    let mut along = |from: &O::Buffer, (map, norm): &Normed<'_, O>, to: &mut O::Buffer| {
+        ops.linear(from, map, to, pace)?;
+        normed_in_place(ops, norm.as_ref(), to, &mut normed)
     };
-    along(&weights.b, &mut normed)?;
-    let b = ops.get(&normed)?.values.into_owned(); // [position, d_state]
-    along(&weights.c, &mut normed)?;
-    let c = ops.get(&normed)?.values.into_owned(); // [position, d_state]
-    along(&weights.narrow_steps, &mut normed)?;
-    ops.linear(&normed, &weights.steps, &mut projected, pace)?;
-    let mut steps = ops.get(&projected)?.values.into_owned(); // [position, channel]
+    let [mut b, mut c, mut steps] = [Vec::new(), Vec::new(), Vec::new()];
+    let mut convolved = O::Buffer::default();
+    for (head_idx, head) in weights.heads.iter().enumerate() {
+        let own = columns(&y, n, head_idx * n_each, n_each);
+        ops.put_own(own, n_each, &mut convolved)?; // [position, channel of the head]
+        along(&convolved, &head.b, &mut projected)?;
+        b.push(ops.get(&projected)?.values.into_owned()); // [position, d_state]
+        along(&convolved, &head.c, &mut projected)?;
+        c.push(ops.get(&projected)?.values.into_owned()); // [position, d_state]
+        along(&convolved, &head.narrow_steps, &mut projected)?;
+        let mut wide = O::Buffer::default();
+        ops.linear(&projected, &head.steps, &mut wide, pace)?;
+        steps.push(ops.get(&wide)?.values.into_owned()); // [position, channel of the head]
+    }
+    let [b, c, mut steps] = [b, c, steps].map(|parts| beside(parts, n_rows));
     steps.iter_mut().for_each(|step| *step = softplus(*step));
     let of = SelectiveScan {
         d_state: spec.d_state,
@@ -107,7 +127,8 @@ pub(super) fn run<O: Ops>(
     };
     let mut read = each_copy(context, y.len() / n.max(1), kept, |rows, kept| {
         let channels = rows.start * n..rows.end * n;
-        let states = rows.start * spec.d_state..rows.end * spec.d_state;
+        let width = spec.heads.len() * spec.d_state;
+        let states = rows.start * width..rows.end * width;
         let tokens = ScanTokens {
             x: &y[channels.clone()],
             b: &b[states.clone()],
@@ -119,4 +140,18 @@ pub(super) fn run<O: Ops>(
     GatedNorm::apply(None, &mut read, &gates, n);
     ops.put(&read, n, &mut projected)?;
     ops.linear(&projected, &weights.o, to, pace) // [position, d_model]
+}
+
+/// Puts the rows of several heads side by side. // each: [row, width of a head]
+fn beside(mut parts: Vec<Vec<f32>>, n_rows: usize) -> Vec<f32> {
+    if parts.len() == 1 {
+        return parts.pop().unwrap_or_default();
+    }
+    let n_each = parts.first().map_or(0, Vec::len) / n_rows.max(1);
+    let mut rows = Vec::with_capacity(n_rows * n_each * parts.len());
+    for row_idx in 0..n_rows {
+        let of_heads = parts.iter();
+        of_heads.for_each(|part| rows.extend_from_slice(&part[row_idx * n_each..][..n_each]));
+    }
+    rows
 }

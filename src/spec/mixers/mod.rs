@@ -14,7 +14,7 @@ pub use delta_rule::DeltaRuleSpec;
 pub use gated_recurrence::{GateNames, GatedRecurrenceSpec};
 pub use lightning::{Decays, LightningSpec};
 pub use parts::{GatedNormSource, MixerPart, ShortConvolution};
-pub use selective_scan::SelectiveScanSpec;
+pub use selective_scan::{ScanHead, SelectiveScanSpec};
 pub use span_convolution::SpanConvolutionSpec;
 pub use state_space::StateSpaceSpec;
 
@@ -84,10 +84,10 @@ impl TokenMixer {
                 vec![&mut spec.b, &mut spec.c, &mut spec.x, &mut spec.o]
             }
             Self::SelectiveScan(spec) => {
-                let inner = [&mut spec.narrow_steps, &mut spec.b, &mut spec.c];
-                let inner = inner.map(|(map, _)| map);
-                let outer = [&mut spec.x, &mut spec.gate, &mut spec.steps, &mut spec.o];
-                inner.into_iter().chain(outer).collect()
+                let heads = spec.heads.iter_mut();
+                let inner = heads.flat_map(ScanHead::linears_mut);
+                let outer = [&mut spec.x, &mut spec.gate, &mut spec.o];
+                inner.chain(outer).collect()
             }
             Self::StateSpace(spec) => {
                 let inner = [&mut spec.b, &mut spec.c, &mut spec.steps];

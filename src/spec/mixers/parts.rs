@@ -13,6 +13,14 @@ pub enum MixerPart<'a> {
     Tensor(&'static str, &'a str, Vec<usize>),
 }
 
+impl MixerPart<'_> {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Map(name, _) | Self::Norm(name, _) | Self::Tensor(name, ..) => name,
+        }
+    }
+}
+
 /// A norm combined with a gate, before the output map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatedNormSource {

@@ -4,7 +4,7 @@ use attnscope_compute::attention::AttentionSpec;
 
 use super::Walk;
 use crate::roles::{Division, Heads, Source, Use};
-use crate::{IndexSource, LinearSource, ProjectionSpec};
+use crate::{HeadGrowth, IndexSource, LatentSharing, LinearSource, ProjectionSpec};
 
 impl<'a> Walk<'_, 'a> {
     pub(super) fn attention(
@@ -57,6 +57,7 @@ impl<'a> Walk<'_, 'a> {
             }
         }
         self.norm(format_args!("{name}.q_norm"), maps.q_norm.as_ref(), Some(q));
+        self.growth(name, maps.q_growth.as_deref());
         self.norm(format_args!("{name}.k_norm"), maps.k_norm.as_ref(), Some(k));
         self.norm(format_args!("{name}.v_norm"), maps.v_norm.as_ref(), Some(v));
         self.position(name, maps);
@@ -83,6 +84,9 @@ impl<'a> Walk<'_, 'a> {
             self.linear(format_args!("{name}.q_latent"), linear);
             self.norm(format_args!("{name}.q_latent_norm"), Some(norm), None);
         }
+        if matches!(latent.shared, Some(LatentSharing::Takes { .. })) {
+            return;
+        }
         self.linear(format_args!("{name}.kv_latent"), &latent.kv);
         let norm = Some(&latent.kv_norm);
         self.norm(format_args!("{name}.kv_latent_norm"), norm, None);
@@ -91,6 +95,18 @@ impl<'a> Walk<'_, 'a> {
         }
         let norm = latent.shared_key_norm.as_ref();
         self.norm(format_args!("{name}.shared_key_norm"), norm, None);
+    }
+
+    /// The learned growth of queries with their position.
+    fn growth(&mut self, name: &str, growth: Option<&'a HeadGrowth>) {
+        for (what, tensor) in growth.iter().flat_map(|growth| growth.vectors()) {
+            let n_heads = growth.map_or(0, |growth| growth.n_heads);
+            self.vector(
+                format_args!("{name}.q_growth.{what}"),
+                tensor,
+                vec![n_heads],
+            );
+        }
     }
 
     /// The maps that score keys for sparse attention.
@@ -109,7 +125,12 @@ impl<'a> Walk<'_, 'a> {
             let key = format_args!("{name}.index_pool.places");
             self.vector(key, &pools.places, vec![pools.size, maps.k.n_out()]);
         }
-        for (what, norm) in [("q", &maps.q_norm), ("k", &maps.k_norm)] {
+        self.growth(&format!("{name}.index"), maps.q_growth.as_deref());
+        for (what, norm) in [
+            ("q_pre", &maps.q_pre),
+            ("q", &maps.q_norm),
+            ("k", &maps.k_norm),
+        ] {
             self.norm(
                 format_args!("{name}.index_{what}_norm"),
                 norm.as_ref(),

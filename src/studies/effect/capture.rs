@@ -173,6 +173,14 @@ pub fn of_one_stream(model: &Model) -> Result<()> {
         return Err(Error::Setting(problem));
     }
     let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    if blocks.any(|block| block.last_mixer.is_some()) {
+        let problem = format!(
+            "{}: in some blocks attention and feed-forward layer give their output to a mixer, which alone adds to the residual, so that they have no share of their own here; ablation, patching and lens work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
     if blocks.any(|block| block.conformer.is_some()) {
         let problem = format!(
             "{}: a block also adds a convolution over positions and a layer before attention (Conformer), which have no share of their own here; ablation, patching and lens work",

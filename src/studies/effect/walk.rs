@@ -6,7 +6,7 @@ use attnscope_compute::kernels::vectors::dot;
 use attnscope_compute::ops::Ops;
 use attnscope_forward::{EmbedPart, Hook, Input, embedding_parts};
 use attnscope_spec::{
-    BlockSpec, CrossSpec, GateFunction, Model, Place, ProjectionSpec, Stack, StackSpec,
+    BlockSpec, CrossSpec, GateFunction, Model, Place, ProjectionSpec, Stack, StackSpec, SumWeights,
     TransformSpec,
 };
 
@@ -31,6 +31,15 @@ fn wide(values: &[f32]) -> Vec<f64> {
 
 fn scaled(mut values: Vec<f64>, factor: f64) -> Vec<f64> {
     values.iter_mut().for_each(|value| *value *= factor);
+    values
+}
+
+/// Multiplies by the weights of the residual (0) or of what a branch adds (1), where a sum has any.
+fn weighed(mut values: Vec<f64>, sum: &Option<[Vec<f32>; 2]>, which: usize) -> Vec<f64> {
+    if let Some(both) = sum {
+        let pairs = values.iter_mut().zip(&both[which]);
+        pairs.for_each(|(value, by)| *value *= f64::from(*by));
+    }
     values
 }
 
@@ -68,9 +77,26 @@ impl Walk<'_> {
         }
     }
 
-    /// Weights on a branch's output before its norm and its factor.
-    fn of_branch(&mut self, norm: &Option<Frozen>, factor: f32) -> Vec<f64> {
-        let scaled: Vec<f64> = self.weights.iter().map(|w| w * f64::from(factor)).collect();
+    /// The stored weights of a block's two sums: of the residual, and of what a branch adds.
+    fn sums(&self, block: &BlockSpec) -> Result<[Option<[Vec<f32>; 2]>; 2]> {
+        let [attn, mlp] = &block.sums;
+        let of = |sum: &Option<Box<SumWeights>>| -> Result<Option<[Vec<f32>; 2]>> {
+            let Some(sum) = sum else { return Ok(None) };
+            let tensors = &self.model.checkpoint.tensors;
+            let stored = tensors.expect(&sum.tensor, &[sum.width])?.widen()?;
+            Ok(Some(sum.of_both(&stored)))
+        };
+        Ok([of(attn)?, of(mlp)?])
+    }
+
+    /// Weights on a branch's output before its norm, its factor and its weights in the sum.
+    fn of_branch(
+        &mut self,
+        norm: &Option<Frozen>,
+        factor: f32,
+        sum: &Option<[Vec<f32>; 2]>,
+    ) -> Vec<f64> {
+        let scaled = weighed(scaled(self.weights.clone(), f64::from(factor)), sum, 1);
         match norm {
             Some(norm) => {
                 let (weights, constant) = norm.back(&scaled);
@@ -94,7 +120,7 @@ impl Walk<'_> {
         let tensors = &self.model.checkpoint.tensors;
         self.constant += constant;
         // The scale of a norm that all heads share is frozen.
-        let (of_z, constant) = match self.frozen(&projections.z_norm, &z)? {
+        let (of_z, constant) = match self.frozen(projections.norm_of_all_z(), &z)? {
             Some(norm) => norm.back(&of_z),
             None => (of_z, 0.0),
         };
@@ -113,11 +139,16 @@ impl Walk<'_> {
                 }
                 None => of_head.to_vec(),
             };
+            // A norm of the head makes what it takes from one key depend on all others.
+            let by_key = match projections.norm_of_each_z() {
+                Some(_) => Vec::new(),
+                None => self.by_key((grid, layer_idx), attention, head_idx, &gated),
+            };
             self.shares.push(Share {
                 of: ShareOf::Head,
                 place: layer.head(head_idx),
                 value: dot(of_head, &z[columns]),
-                by_key: self.by_key((grid, layer_idx), attention, head_idx, &gated),
+                by_key,
             });
         }
         Ok(())
@@ -171,7 +202,8 @@ impl Walk<'_> {
             .as_ref()
             .map_or_else(|| input.clone(), |pre| pre.apply(&input));
         let [attn_factor, mlp_factor] = block.resid_factors.map(f64::from);
-        let mut at = scaled(start, attn_factor);
+        let [attn_sum, mlp_sum] = self.sums(block)?;
+        let mut at = weighed(scaled(start, attn_factor), &attn_sum, 0);
         let mut post = None;
         if !block.is_parallel {
             at = sum(&at, &attn);
@@ -197,7 +229,7 @@ impl Walk<'_> {
         at = mlp_pre
             .as_ref()
             .map_or_else(|| at.clone(), |pre| pre.apply(&at));
-        at = scaled(at, mlp_factor);
+        at = weighed(scaled(at, mlp_factor), &mlp_sum, 0);
         if block.is_parallel {
             at = sum(&at, &attn);
         }
@@ -215,19 +247,20 @@ impl Walk<'_> {
         let mlp_out = self.frozen(&block.mlp_out, &self.raw(stack, layer_idx, Hook::MlpOut))?;
         let of_mlp = dot(&self.weights, &mlp);
         let before = self.constant;
-        let _ = self.of_branch(&mlp_out, block.branch_scales[1]);
+        let _ = self.of_branch(&mlp_out, block.branch_scales[1], &mlp_sum);
         // The constant from the norm's bias belongs to the biases. The block's by-token term is counted with the feed-forward
         // block.
         let value = of_mlp - (self.constant - before) + by_token;
         self.of_layer(ShareOf::FeedForward, stack, layer_idx, value);
         let of_attn = block.is_parallel.then(|| self.weights.clone());
-        self.weights = scaled(std::mem::take(&mut self.weights), mlp_factor);
+        let weights = scaled(std::mem::take(&mut self.weights), mlp_factor);
+        self.weights = weighed(weights, &mlp_sum, 0);
         self.back_over(&mlp_pre);
         if let Some(cross) = &block.cross {
             self.back_over(&cross_post);
             let raw = self.raw(Stack::Cross, layer_idx, Hook::AttnOut);
             let out = self.frozen(&cross.out, &raw)?;
-            let weights = self.of_branch(&out, 1.0);
+            let weights = self.of_branch(&out, 1.0, &None);
             self.cross(layer_idx, cross, &weights)?;
         }
         if !block.is_parallel {
@@ -239,7 +272,7 @@ impl Walk<'_> {
             self.weights = of_attn;
         }
         let (of_mixer, before) = (dot(&self.weights, &attn), self.constant);
-        let weights = self.of_branch(&attn_out, block.branch_scales[0]);
+        let weights = self.of_branch(&attn_out, block.branch_scales[0], &attn_sum);
         match own {
             Some(own) => {
                 let maps = (&own.attention, &own.projections);
@@ -258,7 +291,7 @@ impl Walk<'_> {
                 self.of_layer(ShareOf::Mixer, stack, layer_idx, value);
             }
         }
-        self.weights = scaled(here, attn_factor);
+        self.weights = weighed(scaled(here, attn_factor), &attn_sum, 0);
         self.back_over(&pre);
         Ok(())
     }

@@ -19,9 +19,9 @@ pub struct SelectiveScan<'a> {
 pub struct ScanTokens<'a> {
     /// [position, channel]
     pub x: &'a [f32],
-    /// B: direction in which the input is written to the state. // [position, d_state]
+    /// B: direction in which the input is written to the state, by head of channels. // [position, n_heads · d_state]
     pub b: &'a [f32],
-    /// C: direction in which the state is read. // [position, d_state]
+    /// C: direction in which the state is read. // [position, n_heads · d_state]
     pub c: &'a [f32],
     /// [position, channel]
     pub steps: &'a [f32],
@@ -39,12 +39,15 @@ pub fn selective_scan(
     let (n, d_state) = (of.skip.len().max(1), of.d_state.max(1));
     let state = begun(state, n * d_state); // [channel, d_state]
     let n_positions = tokens.x.len() / n;
+    let width = tokens.b.len() / n_positions.max(1);
+    let n_each = n / (width / d_state).max(1);
     let channel = |(channel_idx, state): (usize, &mut [f32])| -> Vec<f32> {
         let decay = &of.decay[channel_idx * d_state..][..d_state];
         let position = |position_idx: usize| {
             let at = position_idx * n + channel_idx;
             let (step, x) = (tokens.steps[at], tokens.x[at]);
-            let along = position_idx * d_state..(position_idx + 1) * d_state;
+            let first = position_idx * width + channel_idx / n_each.max(1) * d_state;
+            let along = first..first + d_state;
             let (b, c) = (&tokens.b[along.clone()], &tokens.c[along]);
             let mut sum = 0.0;
             for (((state, decay), b), c) in state.iter_mut().zip(decay).zip(b).zip(c) {

@@ -220,6 +220,7 @@ impl Reads<'_> {
             experts: each.collect::<Result<_, String>>()?,
             shared: shared.transpose()?,
             latent: None,
+            norms: None,
             apart: None,
         })))
     }
