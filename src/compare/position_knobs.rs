@@ -53,6 +53,8 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
                 GridFrequencies::Alternating => ", alternating frequencies",
                 GridFrequencies::ColumnsFirst => ", columns first",
                 GridFrequencies::ColumnThenRow => ", column then row",
+                GridFrequencies::BehindTime => ", behind pairs of time",
+                GridFrequencies::Apart => ", in halves apart",
             };
             format!("{grid}{counted}{pairs}")
         });

@@ -218,6 +218,7 @@ const ALIASES: &[Alias] = &[
     Alias::plain("luke", "roberta"),
     Alias::plain("metaclip_2_text_model", "clip_text_model"),
     Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
+    Alias::plain("mlcd", "mlcd_vision_model"),
     Alias::plain("moss_transcribe_diarize_audio", "whisper"),
     Alias::plain("musicgen_melody_decoder", "musicgen_decoder"),
     Alias {

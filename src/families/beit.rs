@@ -20,6 +20,7 @@ pub(super) const TASKS: TaskRules = TaskRules {
     normed_mean: Some(NormedMean {
         key: ("use_mean_pooling", true),
         norm: "pooler.layernorm",
+        eps: None,
     }),
     ..TaskRules::USUAL
 };

@@ -11,7 +11,7 @@ use super::{Family, dinov2, vit};
 
 pub const FAMILY: Family = Family::own("dinov3_vit", "DINOv3ViT", read);
 
-const NAMES: Names = Names {
+pub(super) const NAMES: Names = Names {
     layers: "layer",
     q: "attention.q_proj",
     k: "attention.k_proj",
@@ -27,7 +27,15 @@ const NAMES: Names = Names {
     factors: None,
 };
 
-const LIKE: VitLike = VitLike {
+pub(super) const PICTURES: Pictures = Pictures {
+    kernel: "embeddings.patch_embeddings.weight",
+    registers: Some(("embeddings.register_tokens", "num_register_tokens", 0)),
+    positions: None,
+    patch: 16,
+    ..dinov2::PICTURES
+};
+
+pub(super) const LIKE: VitLike = VitLike {
     sizes: Sizes {
         d_model: 384,
         d_mlp: 1536,
@@ -36,13 +44,7 @@ const LIKE: VitLike = VitLike {
     },
     eps: 1e-5,
     names: NAMES,
-    reads: Reads::Pictures(Pictures {
-        kernel: "embeddings.patch_embeddings.weight",
-        registers: Some(("embeddings.register_tokens", "num_register_tokens", 0)),
-        positions: None,
-        patch: 16,
-        ..dinov2::PICTURES
-    }),
+    reads: Reads::Pictures(PICTURES),
     last_norm: Some("norm"),
     ..vit::like(&["", "dinov3_vit."])
 };
@@ -101,7 +103,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
 }
 
 /// How patches turn by their place.
-fn turn(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<RopeSpec> {
+pub(super) fn turn(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<RopeSpec> {
     let theta = reader.number_or("rope_theta", "rope_theta", 100.0)?;
     for key in ["pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"] {
         // In training only.

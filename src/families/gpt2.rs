@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::Result;
-use attnscope_compute::ops::Activation;
+use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource,
@@ -14,7 +14,7 @@ use super::Family;
 use super::layouts::Keys;
 use super::reading::{
     activation, activation_named, either, even_heads, grouped, layer_norm,
-    layer_norm_bias_if_stored, must_be_off, note_attention, prefix, stacked, tied_head,
+    layer_norm_bias_if_stored, must_be_off, note_attention, prefix, rms_norm, stacked, tied_head,
 };
 
 pub const FAMILY: Family = Family::own("gpt2", "GPT2", read).with_keys(Keys::Gpt2);
@@ -26,6 +26,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         fused: Fused::AllOfEach,
         may_lack_biases: false,
         norms_after: false,
+        norms: NormKind::LayerNorm,
     };
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }
@@ -42,6 +43,7 @@ pub(super) struct Store {
     pub may_lack_biases: bool,
     /// Post-norm, under the first GPT's names.
     pub norms_after: bool,
+    pub norms: NormKind,
 }
 
 /// The order of queries, keys and values in their fused tensor.
@@ -123,7 +125,9 @@ pub(super) fn read_stored(
     let base = prefix(tensors, &["transformer.", ""], &format!("{words}.weight"));
     let has_bias = |name: &str| !store.may_lack_biases || tensors.contains(name);
     let norm = |name: &str| {
-        if store.may_lack_biases {
+        if store.norms == NormKind::RmsNorm {
+            rms_norm(format!("{name}.weight"), d_model, eps)
+        } else if store.may_lack_biases {
             layer_norm_bias_if_stored(tensors, name, d_model, eps)
         } else {
             layer_norm(tensors, name, d_model, eps)

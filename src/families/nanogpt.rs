@@ -2,6 +2,7 @@
 
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
+use attnscope_compute::ops::NormKind;
 use attnscope_spec::ModelSpec;
 
 use super::Family;
@@ -17,6 +18,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         fused: Fused::AllOfEach,
         may_lack_biases: true,
         norms_after: false,
+        norms: NormKind::LayerNorm,
     };
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }

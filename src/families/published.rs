@@ -76,6 +76,12 @@ const OF_HEARING: &[(&str, &str)] = &[
     ("^layer_norm.", "encoder.layer_norm."),
 ];
 
+/// What PyTorch's own attention calls its maps of queries, keys and values.
+const OF_TORCH: &[(&str, &str)] = &[
+    (".in_proj_weight", ".in_proj.weight"),
+    (".in_proj_bias", ".in_proj.bias"),
+];
+
 /// Every model type with names of its own, sorted by type.
 const PUBLISHED: &[Published] = &[
     Published {
@@ -110,6 +116,11 @@ const PUBLISHED: &[Published] = &[
             (".attention.", ".self_attn."),
             (".gate.expert_bias", ".gate.e_score_correction_bias"),
         ],
+    },
+    Published {
+        model_type: "bridgetower_vision_model",
+        keys: &[],
+        tensors: OF_TORCH,
     },
     Published {
         model_type: "clvp_decoder",
@@ -370,6 +381,11 @@ const PUBLISHED: &[Published] = &[
         ],
     },
     Published {
+        model_type: "sapiens2",
+        keys: &[],
+        tensors: super::sapiens2::PUBLISHED,
+    },
+    Published {
         model_type: "sarvam_moe",
         keys: &[
             ("num_experts", "n_routed_experts"),
@@ -384,6 +400,11 @@ const PUBLISHED: &[Published] = &[
             (".attention.key_layernorm.", ".self_attn.k_norm."),
             (".gate.expert_bias", ".gate.e_score_correction_bias"),
         ],
+    },
+    Published {
+        model_type: "step3p5_vision",
+        keys: &[],
+        tensors: OF_TORCH,
     },
     Published {
         model_type: "step3p7",
@@ -436,6 +457,11 @@ const PUBLISHED: &[Published] = &[
             ("^net_2.", "proj.conv1."),
             ("^net_3.", "proj.conv2."),
         ],
+    },
+    Published {
+        model_type: "videomae",
+        keys: &[],
+        tensors: &[(".q_bias", ".query.bias"), (".v_bias", ".value.bias")],
     },
     Published {
         model_type: "voxtral_encoder",

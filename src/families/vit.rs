@@ -4,7 +4,9 @@ use attnscope_compute::ops::NormKind;
 
 use super::Family;
 use super::reading::processor::Processor;
-use super::reading::vit_like::{BASE, Count, Kernel, OF_MOST, OF_VIT, Pictures, Reads, VitLike};
+use super::reading::vit_like::{
+    BASE, Behind, Count, Kernel, OF_MOST, OF_VIT, Pictures, Reads, VitLike,
+};
 
 pub const FAMILY: Family = Family::seeing("vit", "ViT", || VitLike {
     reads: Reads::Pictures(PICTURES),
@@ -23,12 +25,18 @@ pub(super) const PICTURES: Pictures = Pictures {
     is_class_placed: true,
     registers: None,
     positions: Some("embeddings.position_embeddings"),
+    lines: None,
+    area: None,
     places: Count::Size,
     resampled: None,
     turn: None,
     are_registers_placed: false,
     merged: None,
     n_spare: 0,
+    shares_spare: false,
+    n_behind: Behind::None,
+    margin: 0,
+    moments: None,
     norm: None,
     size: 224,
     patch: 16,

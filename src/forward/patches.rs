@@ -114,12 +114,35 @@ pub(super) fn patch_positions(
     places: &[usize],
 ) -> Result<Vec<f32>> {
     let (picture, width) = (seen(sequence)?, spec.width());
-    let Some(stored) = &spec.positions else {
-        return Ok(vec![0.0; places.len() * width]);
-    };
     let tensors = &model.checkpoint.tensors;
+    let Some(stored) = &spec.positions else {
+        let mut rows = vec![0.0; places.len() * width];
+        for (axis, lines) in spec.lines.iter().flatten().enumerate() {
+            let table = tensors.expect(&lines.tensor, &lines.shape)?.widen()?;
+            for (to, place) in rows.chunks_mut(width.max(1)).zip(places) {
+                let Some(patch_idx) = place.checked_sub(spec.n_first()) else {
+                    continue;
+                };
+                let line = picture.place(patch_idx)[axis];
+                let from = table.chunks(width.max(1)).nth(lines.first + line);
+                let Some(from) = from.filter(|_| line < lines.n) else {
+                    let problem = format!(
+                        "the picture has {} × {} patches, the model positions of {} lines",
+                        picture.grid()[0],
+                        picture.grid()[1],
+                        lines.n
+                    );
+                    return Err(Error::Prompt(problem));
+                };
+                to.iter_mut().zip(from).for_each(|(to, value)| *to += value);
+            }
+        }
+        return Ok(rows);
+    };
     let table = tensors.expect(&stored.tensor, &stored.shape)?.widen()?;
-    let (first, grid) = table.split_at(stored.n_first * width);
+    let (before, rest) = table.split_at(stored.n_first * width);
+    let (grid, behind) = rest.split_at(rest.len() - stored.n_behind * width);
+    let first = [before, behind].concat();
     let wanted = picture.grid();
     // Bins of an equal grid may still be others, by rounding.
     let is_equal = wanted == stored.grid && stored.resampled != Some(Resampling::Bins);
@@ -136,6 +159,8 @@ pub(super) fn patch_positions(
         };
         Cow::Owned(resampled(grid, width, stored.grid, wanted, resampling))
     };
+    let shared = first.chunks(width.max(1)).next();
+    let shared = shared.filter(|_| stored.shares_first);
     // For each learned token, its row in `first`, if it has a position.
     let mut n_before = 0;
     let mut of_firsts = Vec::new();
@@ -163,6 +188,11 @@ pub(super) fn patch_positions(
         if let Some(from) = from {
             to.copy_from_slice(from);
         }
+        if let Some(shared) = shared.filter(|_| *place >= of_firsts.len()) {
+            to.iter_mut()
+                .zip(shared)
+                .for_each(|(to, value)| *to += value);
+        }
     }
     Ok(rows)
 }
@@ -175,8 +205,13 @@ fn resampled(
     [to_rows, to_columns]: [usize; 2],
     resampling: Resampling,
 ) -> Vec<f32> {
+    let [whole_rows, whole_columns] = match resampling {
+        Resampling::LinearSquare => [to_rows.max(to_columns); 2],
+        _ => [to_rows, to_columns],
+    };
     let mut wide = vec![0.0f32; n_rows * to_columns * width]; // [row, to_column, width]
-    for (to_column, weights) in taps(n_columns, to_columns, resampling).iter().enumerate() {
+    let columns = taps(n_columns, whole_columns, resampling);
+    for (to_column, weights) in columns.iter().take(to_columns).enumerate() {
         for row in 0..n_rows {
             let to = &mut wide[(row * to_columns + to_column) * width..][..width];
             for (column, weight) in weights {
@@ -189,7 +224,8 @@ fn resampled(
     }
     let mut tall = vec![0.0f32; to_rows * to_columns * width];
     let line = to_columns * width;
-    for (to_row, weights) in taps(n_rows, to_rows, resampling).iter().enumerate() {
+    let rows = taps(n_rows, whole_rows, resampling);
+    for (to_row, weights) in rows.iter().take(to_rows).enumerate() {
         let to = &mut tall[to_row * line..][..line];
         for (row, weight) in weights {
             let from = &wide[row * line..][..line];

@@ -53,7 +53,9 @@ pub use labels::{LabelKind, Labels, Pooled};
 pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
-pub use patches::{GridPositions, LearnedTokens, PatchLayout, PatchSpec, Resampling};
+pub use patches::{
+    GridPositions, LearnedTokens, LinePositions, PatchLayout, PatchSpec, Resampling,
+};
 pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;
 pub use projected::{

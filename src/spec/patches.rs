@@ -20,6 +20,19 @@ pub struct PatchSpec {
     pub firsts: Vec<LearnedTokens>,
     /// `None` if the model tells places otherwise.
     pub positions: Option<GridPositions>,
+    /// Stored positions of rows and of columns, which are added; `None` if the model has none.
+    pub lines: Option<[LinePositions; 2]>,
+}
+
+/// Stored positions of the rows of a picture, or of its columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinePositions {
+    pub tensor: String,
+    pub shape: Vec<usize>,
+    /// The stored row of the first line.
+    pub first: usize,
+    /// Number of lines that are stored.
+    pub n: usize,
 }
 
 /// The order of a patch's values.
@@ -52,8 +65,14 @@ pub struct GridPositions {
     pub shape: Vec<usize>,
     /// Number of rows before those of the grid.
     pub n_first: usize,
+    /// Number of rows behind those of the grid; they belong to the last of the learned tokens before the patches.
+    pub n_behind: usize,
+    /// Whether the first row is added to every patch.
+    pub shares_first: bool,
     /// Number of stored rows and columns.
     pub grid: [usize; 2],
+    /// How many grids are stored, one for each moment.
+    pub n_moments: usize,
     /// How positions are resampled for a picture with another grid; `None` if another grid is not supported.
     pub resampled: Option<Resampling>,
 }

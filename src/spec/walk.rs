@@ -252,6 +252,13 @@ impl<'v, 'a> Walk<'v, 'a> {
                 let key = format_args!("{name}embed.grid");
                 self.vector(key, &positions.tensor, positions.shape.clone());
             }
+            for (axis, lines) in ["rows", "columns"]
+                .iter()
+                .zip(patches.lines.iter().flatten())
+            {
+                let key = format_args!("{name}embed.{axis}");
+                self.vector(key, &lines.tensor, lines.shape.clone());
+            }
         } else if let Some(stem) = &embed.sound {
             for (nth, (tensor, shape)) in stem.tensors().into_iter().enumerate() {
                 self.vector(format_args!("{name}embed.stem.{nth}"), tensor, shape);

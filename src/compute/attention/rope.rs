@@ -137,12 +137,14 @@ pub struct RopeSpec {
     pub grid: Option<GridTurn>,
     /// Values turn as keys do.
     pub turns_values: bool,
+    /// Angles of every position before the grid, by pair; empty if these positions do not turn. // [d_rotary / 2]
+    pub angles_before: Vec<f32>,
 }
 
 /// Turning by the places of a picture's patches: half of the pairs turn by rows, the others by columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GridTurn {
-    /// Number of positions before the grid, which do not turn.
+    /// Number of positions before the grid, which do not turn unless the embedding says how.
     pub n_first: usize,
     /// Rows and columns; `None` for those of the picture that is read.
     pub grid: Option<[usize; 2]>,
@@ -170,6 +172,11 @@ pub enum GridFrequencies {
     ColumnsFirst,
     /// Every second one, the same for both: the pair of a column and that of a row follow each other.
     ColumnThenRow,
+    /// Every third one, the same for both: pairs of time come first, which a picture leaves as they are, then those of rows.
+    BehindTime,
+    /// Every second one, the same for both: the first half of the dimensions turns by columns, the second by rows, and pairs are
+    /// the halves of each half.
+    Apart,
 }
 
 impl GridTurn {
@@ -204,6 +211,7 @@ impl RopeSpec {
             magnitude: 1.0,
             grid: None,
             turns_values: false,
+            angles_before: Vec::new(),
         }
     }
 
@@ -305,22 +313,38 @@ impl RopeSpec {
 }
 
 /// The angles of a place in a grid, by pair.
-fn grid_angles(grid: GridTurn, frequencies: &[f64], position: usize) -> Vec<f32> {
+fn grid_angles(
+    (grid, before): (GridTurn, &[f32]),
+    frequencies: &[f64],
+    position: usize,
+) -> Vec<f32> {
     let Some([row, column]) = grid.of(position) else {
-        return vec![0.0; frequencies.len()];
+        let mut angles = before.to_vec();
+        angles.resize(frequencies.len(), 0.0);
+        return angles;
+    };
+    let step = match grid.frequencies {
+        GridFrequencies::BehindTime => 3,
+        _ => 2,
     };
     let side = |at: f32, first: usize| {
-        let own = frequencies.iter().skip(first).step_by(2);
+        let own = frequencies.iter().skip(first).step_by(step);
         own.map(move |frequency| at * *frequency as f32)
     };
     let n = frequencies.len();
     match grid.frequencies {
         GridFrequencies::Shared => side(row, 0).chain(side(column, 0)).take(n).collect(),
-        GridFrequencies::ColumnsFirst => side(column, 0).chain(side(row, 0)).take(n).collect(),
+        GridFrequencies::ColumnsFirst | GridFrequencies::Apart => {
+            side(column, 0).chain(side(row, 0)).take(n).collect()
+        }
         GridFrequencies::Alternating => side(row, 0).chain(side(column, 1)).take(n).collect(),
         GridFrequencies::ColumnThenRow => {
             let pairs = side(column, 0).zip(side(row, 0));
             pairs.flat_map(|(x, y)| [x, y]).take(n).collect()
+        }
+        GridFrequencies::BehindTime => {
+            let sides = side(0.0, 0).chain(side(row, 0)).chain(side(column, 0));
+            sides.take(n).collect()
         }
     }
 }
@@ -331,6 +355,8 @@ pub struct RopeTable {
     pub first: usize,
     pub n_pairs: usize,
     pub interleaved: bool,
+    /// Where pairs are not interleaved, they are the halves of each of so many parts.
+    pub n_parts: usize,
     /// [position, d_rotary / 2]
     pub cos: Vec<f32>,
     /// [position, d_rotary / 2]
@@ -346,7 +372,7 @@ impl RopeTable {
         let by_position = |p: usize| frequencies.iter().map(move |f| p as f32 * *f as f32);
         let angles = positions.iter().flat_map(|p| match spec.grid {
             None => by_position(*p).collect(),
-            Some(grid) => grid_angles(grid, &frequencies, *p),
+            Some(grid) => grid_angles((grid, &spec.angles_before), &frequencies, *p),
         });
         let magnitude = spec.magnitude as f32;
         let turned = angles.map(|angle| (angle.cos() * magnitude, angle.sin() * magnitude));
@@ -355,6 +381,10 @@ impl RopeTable {
             first: spec.first,
             n_pairs: spec.d_rotary / 2,
             interleaved: spec.interleaved,
+            n_parts: match spec.grid.map(|grid| grid.frequencies) {
+                Some(GridFrequencies::Apart) => 2,
+                _ => 1,
+            },
             cos,
             sin,
         }
@@ -370,7 +400,9 @@ impl RopeTable {
             let (a, b) = if self.interleaved {
                 (2 * pair_idx, 2 * pair_idx + 1)
             } else {
-                (pair_idx, pair_idx + n_pairs)
+                let half = n_pairs / self.n_parts;
+                let at = pair_idx + pair_idx / half * half;
+                (at, at + half)
             };
             let (x, y) = (head[a], head[b]);
             head[a] = x * cos[pair_idx] - y * sin[pair_idx];

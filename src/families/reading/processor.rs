@@ -39,10 +39,13 @@ pub(super) fn preprocessing(
             }
             _ => (model_size, None),
         };
+        let (shift, rescale) = class.shift();
         let preprocessing = PicturePreprocessing {
             resize: Some((resize, class.filter)),
             fill,
-            mean: class.mean,
+            rescale,
+            standardises: class.standardises,
+            mean: class.mean.map(|mean| mean + shift),
             std: class.std,
             ..plain
         };
@@ -71,6 +74,17 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
             Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
             Size::Shortest(side) => format!("shorter side {side}, {}", filter.word()),
             Size::Longest(side) => format!("longer side {side}, {}", filter.word()),
+            Size::Area { most, of } => {
+                format!("up to {most} pixels, multiples of {of}, {}", filter.word())
+            }
+            Size::Between {
+                shortest,
+                longest,
+                of,
+            } => format!(
+                "shorter side {shortest}, longer side up to {longest}, multiples of {of}, {}",
+                filter.word()
+            ),
             Size::Within { of, longest } => format!(
                 "multiples of {of}, sides up to {longest}, {}",
                 filter.word()
@@ -100,28 +114,32 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
 }
 
 /// The values of a configuration file, with its path.
-struct Stated {
+pub(super) struct Stated {
     path: std::path::PathBuf,
     values: Map<String, Value>,
 }
 
 impl Stated {
-    fn get(&self, key: &str) -> Option<&Value> {
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.values.get(key).filter(|value| !value.is_null())
     }
 
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
-    fn class(&self) -> Option<Processor> {
+    pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 16] = [
+        const KNOWN: [(&str, Processor); 24] = [
             ("CLIP", Processor::CLIP),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
             ("Blip", Processor::BLIP),
             ("DPT", Processor::DPT),
             ("DeiT", Processor::DEIT),
+            ("Gemma4", Processor::GEMMA4),
             ("GotOcr2", Processor::GOT),
+            ("Kosmos2_5", Processor::KOSMOS),
+            ("Llama4", Processor::LLAMA4),
             ("OwlViT", Processor::OWL),
+            ("Pix2Struct", Processor::PIX2STRUCT),
             ("Pixtral", Processor::PIXTRAL),
             ("Qwen2VL", Processor::QWEN),
             ("Sam2", Processor::SAM2),
@@ -130,6 +148,10 @@ impl Stated {
             ("Sam", Processor::SAM),
             ("Siglip", Processor::SIGLIP),
             ("ViT", Processor::VIT),
+            ("VideoMAE", Processor::VIDEOMAE),
+            ("VitPose", Processor::VITPOSE),
+            ("Vivit", Processor::VIVIT),
+            ("Yolos", Processor::YOLOS),
         ];
         let keys = ["image_processor_type", "feature_extractor_type"];
         let name = keys.into_iter().find_map(|key| self.get(key)?.as_str())?;
@@ -145,7 +167,7 @@ impl Stated {
         self.class().unwrap_or(Processor { crop, ..family })
     }
 
-    fn wrong(&self, key: &str, expected: &str) -> Error {
+    pub(super) fn wrong(&self, key: &str, expected: &str) -> Error {
         let found = self.get(key).unwrap_or(&Value::Null);
         Error::config(
             &self.path,
@@ -169,7 +191,10 @@ impl Stated {
         plain: PicturePreprocessing,
     ) -> Result<PicturePreprocessing> {
         // Pixtral's class pads to the largest picture of a batch; SAM's fills pictures up.
-        let pads = matches!(class.size, Size::Within { .. } | Size::Longest(_));
+        let pads = matches!(
+            class.size,
+            Size::Within { .. } | Size::Longest(_) | Size::Between { .. }
+        );
         for key in [
             if pads { "" } else { "do_pad" },
             "keep_aspect_ratio",
@@ -178,6 +203,7 @@ impl Stated {
             "do_reduce_labels",
             "do_image_splitting",
             "crop_to_patches",
+            "is_vqa",
         ] {
             if self.flag(key, false)? {
                 return Err(self.wrong(key, "false: this step is not read"));
@@ -204,15 +230,23 @@ impl Stated {
             Size::Longest(_) if self.flag("do_pad", true)? => Some(self.fill(class)?),
             _ => None,
         };
-        let rescale = match (self.flag("do_rescale", true)?, self.get("rescale_factor")) {
+        let (shift, usual) = class.shift();
+        let rescales = self.flag("do_rescale", true)?;
+        let shift = if rescales && self.flag("offset", class.signed)? {
+            shift.max(1.0)
+        } else {
+            0.0
+        };
+        let rescale = match (rescales, self.get("rescale_factor")) {
             (false, _) => 1.0,
-            (true, None) => 1.0 / 255.0,
+            (true, None) => usual,
             (true, Some(factor)) => factor
                 .as_f64()
                 .filter(|factor| factor.is_finite())
                 .ok_or_else(|| self.wrong("rescale_factor", "a number"))?,
         };
-        let (mean, std) = if self.flag("do_normalize", true)? {
+        let normalises = self.flag("do_normalize", true)?;
+        let (mean, std) = if normalises {
             (
                 self.colours("image_mean", class.mean)?,
                 self.colours("image_std", class.std)?,
@@ -229,21 +263,11 @@ impl Stated {
             cuts_evenly: self.flag("cuts_evenly", false)?,
             fill,
             rescale,
-            mean,
+            standardises: class.standardises && normalises,
+            mean: [0, 1, 2].map(|channel| mean[channel] + shift),
             std,
             ..plain
         })
-    }
-
-    /// Refuses sides that would be rounded to multiples of a number.
-    fn check_multiple(&self, size: Size) -> Result<()> {
-        const KEY: &str = "ensure_multiple_of";
-        let of = self.get(KEY).and_then(Value::as_u64).unwrap_or(1).max(1) as usize;
-        match size {
-            Size::Exactly(sides) if sides.iter().all(|side| side.is_multiple_of(of)) => Ok(()),
-            _ if of == 1 => Ok(()),
-            _ => Err(self.wrong(KEY, "a divisor of both sides")),
-        }
     }
 
     fn filter(&self, class: Processor) -> Result<Filter> {
@@ -254,118 +278,6 @@ impl Stated {
                 .and_then(Filter::of_number)
                 .ok_or_else(|| self.wrong("resample", "the number of a filter, 0 to 5")),
         }
-    }
-
-    /// Multiples of merged patches, within the limits of pixels that are stated by themselves or as two edges.
-    fn multiple(&self, least: usize, most: usize) -> Result<Size> {
-        let kind = ["image_processor_type", "feature_extractor_type"];
-        let named = kind.into_iter().find(|key| self.get(key).is_some());
-        if let Some(key) = named.filter(|_| self.class().is_none()) {
-            let problem = "Qwen2VLImageProcessor: how another class chooses sizes is not known";
-            return Err(self.wrong(key, problem));
-        }
-        let number = |key: &str, inside: Option<&str>, default: usize| {
-            let edge = inside.and_then(|edge| self.get("size")?.get(edge));
-            match self.get(key).or(edge.filter(|edge| !edge.is_null())) {
-                None => Ok(default),
-                Some(value) => {
-                    let number = value.as_u64().filter(|n| (1..=1 << 40).contains(n));
-                    let number = number.and_then(|n| usize::try_from(n).ok());
-                    number.ok_or_else(|| self.wrong(key, "a whole number above 0"))
-                }
-            }
-        };
-        Ok(Size::Multiple {
-            of: number("patch_size", None, 14)?.saturating_mul(number("merge_size", None, 2)?),
-            least: number("min_pixels", Some("shortest_edge"), least)?,
-            most: number("max_pixels", Some("longest_edge"), most)?,
-        })
-    }
-
-    /// Multiples of a patch, within a longest side.
-    fn within(&self, of: usize, longest: usize) -> Result<Size> {
-        let number = |value: &Value| value.as_u64().filter(|n| (1..=1 << 15).contains(n));
-        let stated = |key: &str, inside: &str, default: usize| match self.get(key) {
-            None => Ok(default),
-            Some(value) => {
-                // A height that is the width as well limits both sides.
-                let side = value
-                    .get("height")
-                    .filter(|side| value.get("width") == Some(side));
-                let found = number(value.get(inside).or(side).unwrap_or(value));
-                let wrong = || self.wrong(key, &format!("{inside}, up to 32768"));
-                found.map(|n| n as usize).ok_or_else(wrong)
-            }
-        };
-        Ok(Size::Within {
-            of: stated("patch_size", "height", of)?,
-            longest: stated("size", "longest_edge", longest)?,
-        })
-    }
-
-    fn size(&self, class: Processor) -> Result<Size> {
-        if let Size::Multiple { least, most, .. } = class.size {
-            return self.multiple(least, most);
-        }
-        if let Size::Within { of, longest } = class.size {
-            return self.within(of, longest);
-        }
-        if let Size::Longest(longest) = class.size {
-            return self.longest(longest);
-        }
-        let wrong = || self.wrong("size", "height and width, or shortest_edge, up to 32768");
-        let Some(size) = self.get("size") else {
-            return Ok(class.size);
-        };
-        let side = |value: Option<&Value>| -> Option<usize> {
-            let side = value?.as_u64()?;
-            (1..=1 << 15).contains(&side).then_some(side as usize)
-        };
-        if let Some(one) = side(Some(size)) {
-            // Older files give one number, which some classes apply to the shorter side.
-            return Ok(match class.size {
-                Size::Exactly(_) => Size::Exactly([one; 2]),
-                _ => Size::Shortest(one),
-            });
-        }
-        let has = |key: &str| size.get(key).is_some_and(|value| !value.is_null());
-        if has("longest_edge") || has("max_height") || has("max_width") {
-            return Err(wrong());
-        }
-        match (side(size.get("height")), side(size.get("width"))) {
-            (Some(height), Some(width)) => Ok(Size::Exactly([height, width])),
-            _ => side(size.get("shortest_edge"))
-                .map(Size::Shortest)
-                .ok_or_else(wrong),
-        }
-    }
-
-    /// A length for the longer side.
-    fn longest(&self, longest: usize) -> Result<Size> {
-        let Some(size) = self.get("size") else {
-            return Ok(Size::Longest(longest));
-        };
-        let side = size.get("longest_edge").and_then(Value::as_u64);
-        let side = side.filter(|side| (1..=1 << 15).contains(side));
-        let wrong = || self.wrong("size", "longest_edge, up to 32768");
-        Ok(Size::Longest(side.ok_or_else(wrong)? as usize))
-    }
-
-    /// Rows and columns to which a picture is filled up.
-    fn fill(&self, class: Processor) -> Result<[usize; 2]> {
-        let Some(size) = self.get("pad_size") else {
-            let Size::Longest(side) = class.size else {
-                return Err(self.wrong("pad_size", "height and width"));
-            };
-            return Ok([side; 2]);
-        };
-        let side = |key: &str| {
-            let side = size.get(key).and_then(Value::as_u64);
-            let side = side.filter(|side| (1..=1 << 15).contains(side));
-            let wrong = || self.wrong("pad_size", "height and width, up to 32768");
-            side.map(|side| side as usize).ok_or_else(wrong)
-        };
-        Ok([side("height")?, side("width")?])
     }
 
     fn crop(&self, class: Processor) -> Result<[usize; 2]> {

@@ -11,6 +11,10 @@ pub struct Processor {
     pub filter: Filter,
     pub mean: [f32; 3],
     pub std: [f32; 3],
+    /// Whether bytes become numbers from −1 to 1 before the mean is subtracted.
+    pub signed: bool,
+    /// Whether the mean and the deviation of a picture are taken; bytes are not rescaled then.
+    pub standardises: bool,
 }
 
 const HALF: [f32; 3] = [0.5; 3];
@@ -26,6 +30,8 @@ impl Processor {
         filter: Filter::Bilinear,
         mean: HALF,
         std: HALF,
+        signed: false,
+        standardises: false,
     };
     pub const DEIT: Self = Self {
         size: Size::Exactly([256; 2]),
@@ -39,6 +45,8 @@ impl Processor {
         filter: Filter::Bicubic,
         mean: CLIP_MEAN,
         std: CLIP_STD,
+        signed: false,
+        standardises: false,
     };
     pub const SIGLIP: Self = Self {
         filter: Filter::Bicubic,
@@ -82,6 +90,57 @@ impl Processor {
         crop: None,
         ..Self::CLIP
     };
+    pub const YOLOS: Self = Self {
+        size: Size::Between {
+            shortest: 800,
+            longest: 1333,
+            of: 16,
+        },
+        ..Self::SAM
+    };
+    pub const VITPOSE: Self = Self {
+        size: Size::Exactly([256, 192]),
+        ..Self::SAM
+    };
+    pub const VIDEOMAE: Self = Self {
+        size: Size::Shortest(224),
+        crop: Some(224),
+        ..Self::VIT
+    };
+    pub const VIVIT: Self = Self {
+        size: Size::Shortest(256),
+        signed: true,
+        ..Self::VIDEOMAE
+    };
+    pub const PIX2STRUCT: Self = Self {
+        size: Size::Area {
+            most: 2048 * 16 * 16,
+            of: 16,
+        },
+        standardises: true,
+        ..Self::VIT
+    };
+    pub const KOSMOS: Self = Self {
+        size: Size::Area {
+            most: 4096 * 16 * 16,
+            of: 16,
+        },
+        ..Self::PIX2STRUCT
+    };
+    pub const GEMMA4: Self = Self {
+        size: Size::Area {
+            most: 280 * 48 * 48,
+            of: 48,
+        },
+        filter: Filter::Bicubic,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        ..Self::VIT
+    };
+    pub const LLAMA4: Self = Self {
+        size: Size::Exactly([336; 2]),
+        ..Self::VIT
+    };
     pub const QWEN: Self = Self::CLIP.in_multiples();
     pub const OWL: Self = Self {
         size: Size::Exactly([768; 2]),
@@ -90,6 +149,17 @@ impl Processor {
 }
 
 impl Processor {
+    /// What is subtracted from a byte times the factor, and that factor.
+    pub fn shift(self) -> (f32, f64) {
+        if self.signed {
+            (1.0, 1.0 / 127.5)
+        } else if self.standardises {
+            (0.0, 1.0)
+        } else {
+            (0.0, 1.0 / 255.0)
+        }
+    }
+
     /// The class, if it resizes pictures to multiples of merged patches, as Qwen2-VL's does.
     pub const fn in_multiples(self) -> Self {
         Self {

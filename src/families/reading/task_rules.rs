@@ -45,6 +45,8 @@ pub struct NormedMean {
     pub key: (&'static str, bool),
     /// How the name of the norm ends.
     pub norm: &'static str,
+    /// Its epsilon; `None` if it is that of the norms of blocks.
+    pub eps: Option<f64>,
 }
 
 /// An activation between the maps of a head.

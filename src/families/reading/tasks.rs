@@ -57,13 +57,13 @@ impl Task {
             ("ForSequenceClassification", Task::Sequence),
             ("ForTextClassification", Task::Sequence),
             ("ForMultipleChoice", Task::Sequence),
-            ("ForRewardModel", Task::Sequence),
             ("RewardModel", Task::Sequence),
             ("ForScore", Task::Sequence),
             ("ForTokenClassification", Task::Token),
             ("ForProcessRewardModel", Task::Token),
             ("ForImageClassification", Task::Picture),
             ("ForImageClassificationWithTeacher", Task::Picture),
+            ("ForVideoClassification", Task::Picture),
             ("ForQuestionAnswering", Task::Question),
             ("ForQuestionAnsweringSimple", Task::Question),
             ("EncoderModel", Task::Hidden),
@@ -225,7 +225,7 @@ fn label_head(
         SUMMARY,
     ];
     const OF_SPAN: [&str; 2] = ["qa_outputs", "classifier"];
-    const OF_PICTURE: [&str; 2] = ["classifier", "cls_classifier"];
+    const OF_PICTURE: [&str; 3] = ["classifier", "cls_classifier", "score"];
     let outs: &[&str] = match task {
         Task::Picture => &OF_PICTURE,
         Task::Question => &OF_SPAN,
@@ -291,7 +291,8 @@ fn pooled_norm(
     let name = found.trim_end_matches(".weight");
     let first = spec.main_stack().blocks().first();
     let like = first.and_then(|block| block.attn_pre.as_ref());
-    let eps = like.map_or(1e-12, |norm| f64::from(norm.eps));
+    let of_blocks = like.map_or(1e-12, |norm| f64::from(norm.eps));
+    let eps = mean.eps.unwrap_or(of_blocks);
     Ok(Some(super::layer_norm(tensors, name, spec.d_model, eps)))
 }
 
@@ -446,6 +447,9 @@ fn pooled(
             None if head.pooled_norm.is_some() => Pooled::MeanFrom(n_first),
             None => (rules.picture)(n_first),
         };
+    }
+    if task == Task::Picture {
+        return (rules.picture)(0);
     }
     match reader.value("classifier_pooling").and_then(Value::as_str) {
         Some("mean") => return Pooled::Mean,

@@ -9,8 +9,9 @@ use attnscope_spec::{
     ProjectionSpec, StackSpec, TableSource,
 };
 
-pub use super::vit_pictures::{Count, Kernel, Pictures, Turn};
+pub use super::vit_pictures::{Count, Kernel, Pictures};
 use super::vit_pictures::{Place, of_pictures};
+pub use super::vit_places::{Behind, Lines, Moments, Turn};
 use super::{
     activation, check_groups, even_heads, layer_norm, linear, must_be_off, note_attention,
     rms_norm, stacked,

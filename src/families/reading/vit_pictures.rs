@@ -1,18 +1,16 @@
 //! How the pictures of a model like ViT become rows: a map of patches, learned tokens before them, and what says where a patch lies.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
-use attnscope_compute::attention::{GridFrequencies, GridPlaces, GridTurn, RopeSpec};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Firsts, Size};
 use attnscope_spec::{
-    EmbedSpec, GridPositions, LearnedTokens, LinearSource, PatchLayout, PatchSpec, Resampling,
-    TableSource,
+    EmbedSpec, GridPositions, LearnedTokens, LinearSource, PatchLayout, PatchSpec, PositionTable,
+    Resampling, TableSource,
 };
-use serde_json::Value;
 
 use super::processor::{Processor, preprocessing};
-use super::rope::stated;
 use super::vit_like::NormRule;
+use super::vit_places::{Behind, Lines, Moments, Turn};
 
 /// Pictures, as rows of patches.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +34,10 @@ pub struct Pictures {
     pub are_registers_placed: bool,
     /// The tensor of positions; `None` if places are told otherwise.
     pub positions: Option<&'static str>,
+    /// Positions of rows and of columns, which are added.
+    pub lines: Option<Lines>,
+    /// How pictures are resized if no file of a processor says it, where no size is stated.
+    pub area: Option<Size>,
     /// What says how many places of a grid have positions.
     pub places: Count,
     /// How positions are resampled if a picture has another grid.
@@ -47,6 +49,14 @@ pub struct Pictures {
     pub merged: Option<(&'static str, usize)>,
     /// Number of stored positions before those of the grid that no token has.
     pub n_spare: usize,
+    /// Whether the first of these is added to every patch.
+    pub shares_spare: bool,
+    /// Number of positions stored behind those of the grid: those of the last learned tokens, which the library puts behind the patches.
+    pub n_behind: Behind,
+    /// Rows and columns of zeros around a picture.
+    pub margin: usize,
+    /// What makes a video of a picture that stands still.
+    pub moments: Option<Moments>,
     /// A norm after adding positions.
     pub norm: Option<&'static str>,
     /// Sides of pictures and of patches, if the configuration does not state them.
@@ -83,25 +93,6 @@ pub enum Count {
     Apart(&'static str, usize),
 }
 
-/// How patches turn by row and column, each counted from a number.
-#[derive(Debug, Clone, Copy)]
-pub struct Turn {
-    pub theta: f64,
-    pub first: usize,
-    pub frequencies: GridFrequencies,
-    pub interleaved: bool,
-}
-
-impl Turn {
-    /// Turning from 0, with the frequencies of rows first.
-    pub const PLAIN: Self = Self {
-        theta: 10_000.0,
-        first: 0,
-        frequencies: GridFrequencies::Shared,
-        interleaved: false,
-    };
-}
-
 /// Where the tensors of a model's pictures are, and their width and norms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -110,68 +101,6 @@ pub(super) struct Place<'a> {
     pub norm: NormRule,
     /// The key of the number of channels.
     pub n_channels: &'static str,
-}
-
-impl Pictures {
-    /// Reads how patches turn; `n_first` is the number of tokens before them.
-    pub(super) fn rope(
-        &self,
-        reader: &mut Reader<'_>,
-        n_first: usize,
-        d_head: usize,
-    ) -> Result<Option<RopeSpec>> {
-        let Some(turn) = self.turn else {
-            return Ok(None);
-        };
-        let theta = theta(reader, turn.theta)?;
-        if d_head == 0 || !d_head.is_multiple_of(4) {
-            let problem = format!("expected heads whose width is a multiple of 4, found {d_head}");
-            return Err(Error::config(reader.path(), "num_attention_heads", problem));
-        }
-        reader.note("positions", "rotary, by row and column", Origin::Family);
-        Ok(Some(RopeSpec {
-            interleaved: turn.interleaved,
-            grid: Some(GridTurn {
-                n_first,
-                grid: None,
-                places: GridPlaces::From(turn.first),
-                frequencies: turn.frequencies,
-            }),
-            ..RopeSpec::plain(theta, d_head)
-        }))
-    }
-}
-
-/// The base of the frequencies, at the top of the configuration or among its rotary parameters, which state nothing else.
-fn theta(reader: &mut Reader<'_>, default: f64) -> Result<f64> {
-    const KEYS: [&str; 2] = ["rope_parameters", "rope_scaling"];
-    let mut inside = None;
-    for key in KEYS {
-        for (name, value) in stated(reader, key)
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-        {
-            let is_known = match name.as_str() {
-                "rope_theta" => value.as_f64().map(|theta| inside = Some(theta)).is_some(),
-                "rope_type" | "type" => matches!(value.as_str(), Some("axial" | "default")),
-                "mrope_section" => true,
-                _ => value.is_null(),
-            };
-            if !is_known {
-                let at = format!("{key}.{name}");
-                let problem =
-                    format!("expected nothing but a base of axial frequencies, found {value}");
-                return Err(Error::config(reader.path(), at, problem));
-            }
-        }
-    }
-    let theta = reader.number_or("rope_theta", "rope_theta", inside.unwrap_or(default))?;
-    if theta <= 0.0 {
-        let problem = format!("expected more than 0, found {theta}");
-        return Err(Error::config(reader.path(), "rope_theta", problem));
-    }
-    Ok(theta)
 }
 
 /// Reads how pictures become rows, and the number of tokens of a picture if it is always the same.
@@ -196,8 +125,12 @@ pub(super) fn of_pictures(
         _ => None,
     };
     let is_apart = matches!(pictures.places, Count::Apart(..));
-    let is_free = !is_apart && (pictures.resampled.is_some() || pictures.turn.is_some());
+    let is_free = !is_apart
+        && (pictures.resampled.is_some() || pictures.turn.is_some() || pictures.lines.is_some());
     let takes = takes.filter(|_| !is_free);
+    let (projection, n_frames) =
+        pictures.projection(tensors, reader, place, (n_channels, patch))?;
+    let n_moments = pictures.n_moments(reader, n_frames)?;
     let n_registers = match pictures.registers {
         Some((_, key, default)) => reader.count_or("n_registers", key, default)?,
         None => 0,
@@ -227,7 +160,10 @@ pub(super) fn of_pictures(
             rescale: 1.0 / 255.0,
             mean: [0.0; 3],
             std: [1.0; 3],
+            standardises: false,
             patch,
+            margin: pictures.margin,
+            n_moments,
             takes,
             firsts,
         },
@@ -254,15 +190,19 @@ pub(super) fn of_pictures(
     learned_tokens.extend(registers.map(|(name, ..)| learned(name, n_registers, is_placed)));
     let placed = learned_tokens.iter().filter(|tokens| tokens.has_positions);
     let rows = |tokens: &LearnedTokens| if tokens.is_repeated { 1 } else { tokens.n };
-    let n_first = pictures.n_spare + placed.map(rows).sum::<usize>();
-    let n_rows = n_first + grid[0] * grid[1];
+    let n_placed = pictures.n_spare + placed.map(rows).sum::<usize>();
+    let n_behind = match pictures.n_behind {
+        Behind::None => 0,
+        Behind::Class => 1,
+        Behind::Registers => n_registers,
+    };
+    let n_rows = n_placed + n_moments * grid[0] * grid[1];
     let positions = pictures.positions.map(|name| format!("{base}{name}"));
-    let (projection, n_frames) =
-        pictures.projection(tensors, reader, place, (n_channels, patch))?;
-    let n_tokens = match preprocessing.fixed_size() {
+    let n_patches = match preprocessing.fixed_size() {
         Some([height, width]) => (height / patch[0]) * (width / patch[1]),
         None => grid[0] * grid[1],
-    } + firsts.len();
+    };
+    let n_tokens = n_moments * n_patches + firsts.len();
     reader.note(
         "n_tokens",
         n_tokens,
@@ -285,23 +225,59 @@ pub(super) fn of_pictures(
         positions: positions.map(|tensor| GridPositions {
             shape: shape_of(tensors, &tensor, n_rows, grid, d_model),
             tensor,
-            n_first,
+            n_first: n_placed.saturating_sub(n_behind),
+            n_behind,
+            shares_first: pictures.shares_spare,
             grid,
+            n_moments,
             resampled: pictures.resampled,
         }),
+        lines: match pictures.lines {
+            Some(lines) => Some(lines.read(reader, base, d_model)?),
+            None => None,
+        },
     };
+    let sines = pictures.moments.and_then(|moments| moments.sines);
     // No family has both.
     let norm = pictures.patch_norm.or(pictures.norm);
     let embed = EmbedSpec {
         patches: Some(Box::new(spec)),
         norm: norm.map(|name| place.norm.named(tensors, &format!("{base}{name}"), d_model)),
         norms_before_positions: pictures.patch_norm.is_some(),
+        positions: sines.map(PositionTable::Sinusoid),
         ..EmbedSpec::plain(tokens)
     };
     Ok((embed, takes.map(|_| n_tokens)))
 }
 
 impl Pictures {
+    /// How many times the kernel sees the frames of a video.
+    fn n_moments(&self, reader: &mut Reader<'_>, at_once: usize) -> Result<usize> {
+        let Some(Moments {
+            frames: (key, default),
+            ..
+        }) = self.moments
+        else {
+            return Ok(1);
+        };
+        let n = reader.size_or(
+            "n_video_frames",
+            key,
+            default,
+            Origin::Default(key.to_owned()),
+        )?;
+        let n_moments = n / at_once.max(1);
+        if n_moments == 0 {
+            let problem =
+                format!("expected at least the {at_once} that are seen at once, found {n}");
+            return Err(Error::config(reader.path(), key, problem));
+        }
+        let said =
+            "a picture is read as a video that stands still: each of {n} frames is this picture";
+        reader.remark(said.replace("{n}", &n.to_string()));
+        Ok(n_moments)
+    }
+
     /// Rows and columns of places with positions, and how pictures are resized if no file of a processor says it.
     fn grid(&self, reader: &mut Reader<'_>, patch: [usize; 2]) -> Result<([usize; 2], Size)> {
         let count = |reader: &mut Reader<'_>, key: &'static str, default| {
@@ -312,6 +288,9 @@ impl Pictures {
             None => 1,
         };
         let multiple = Size::multiple_of(merged * patch[0].max(1));
+        if let Some(area) = self.area {
+            return Ok(([1; 2], area));
+        }
         let mut size = None;
         let (key, grid) = match self.places {
             Count::Size if self.merged.is_some() && self.positions.is_none() => {

@@ -48,6 +48,8 @@ pub struct Picture {
     /// [channel, row, column]
     values: Vec<f32>,
     patch: [usize; 2],
+    margin: usize,
+    n_moments: usize,
     pub firsts: Firsts,
 }
 
@@ -75,6 +77,7 @@ impl Picture {
                 image
             }
         };
+        let preprocessing = &preprocessing.of_picture(&image);
         let image = preprocessing.shown(image);
         let values = preprocessing.values(&image);
         let (image, values) = preprocessing.filled(image, values);
@@ -102,16 +105,16 @@ impl Picture {
             values,
             image,
             patch: preprocessing.patch,
+            margin: preprocessing.margin,
+            n_moments: preprocessing.n_moments,
             firsts: preprocessing.firsts,
         })
     }
 
     /// Rows and columns of patches, ignoring pixels that do not fill a patch.
     pub fn grid(&self) -> [usize; 2] {
-        [
-            self.image.height / self.patch[0],
-            self.image.width / self.patch[1],
-        ]
+        let sides = [self.image.height, self.image.width];
+        [0, 1].map(|axis| (sides[axis] + 2 * self.margin) / self.patch[axis])
     }
 
     /// Rows and columns of pixels in a patch.
@@ -119,11 +122,19 @@ impl Picture {
         self.patch
     }
 
+    /// Number of patches of all moments together.
     pub fn n_patches(&self) -> usize {
-        self.grid().iter().product()
+        self.grid().iter().product::<usize>() * self.n_moments
     }
 
-    /// Number of tokens: learned ones, then patches row by row.
+    /// Row and column of a patch of any moment.
+    pub fn place(&self, patch_idx: usize) -> [usize; 2] {
+        let [n_rows, n_columns] = self.grid().map(|n| n.max(1));
+        let at = patch_idx % (n_rows * n_columns);
+        [at / n_columns, at % n_columns]
+    }
+
+    /// Number of tokens: learned ones, then patches row by row, moment by moment.
     pub fn n_tokens(&self) -> usize {
         self.firsts.len() + self.n_patches()
     }
@@ -137,15 +148,24 @@ impl Picture {
             n => format!("{n} learned, "),
         };
         let source = &self.source;
-        format!("{learned}{columns} × {rows} patches of {wide} × {tall} pixels of {source}")
+        let moments = match self.n_moments {
+            1 => String::new(),
+            n => format!(", still for {n} moments"),
+        };
+        format!(
+            "{learned}{columns} × {rows} patches of {wide} × {tall} pixels of {source}{moments}"
+        )
     }
 
     /// Labels of its tokens; rows and columns are counted from 1.
     pub fn labels(&self) -> Vec<String> {
-        let [_, n_columns] = self.grid();
+        let n_still = self.n_patches() / self.n_moments.max(1);
         let patches = (0..self.n_patches()).map(|patch_idx| {
-            let (row, column) = (patch_idx / n_columns + 1, patch_idx % n_columns + 1);
-            format!("r{row} c{column}")
+            let [row, column] = self.place(patch_idx).map(|at| at + 1);
+            match self.n_moments {
+                1 => format!("r{row} c{column}"),
+                _ => format!("t{} r{row} c{column}", patch_idx / n_still.max(1) + 1),
+            }
         });
         self.firsts.labels().chain(patches).collect()
     }
@@ -187,16 +207,16 @@ impl Picture {
 
     /// Appends the values of a patch: channels, rows, columns.
     pub fn patch(&self, patch_idx: usize, to: &mut Vec<f32>) {
-        let ([_, n_columns], [height, width]) = (self.grid(), self.patch);
-        let (top, left) = (
-            patch_idx / n_columns * height,
-            patch_idx % n_columns * width,
-        );
-        let n_pixels = self.image.height * self.image.width;
-        for channel in self.values.chunks(n_pixels) {
-            for row in top..top + height {
-                let at = row * self.image.width + left;
-                to.extend_from_slice(&channel[at..at + width]);
+        let ([row, column], [height, width]) = (self.place(patch_idx), self.patch);
+        let [tall, wide] = self.size();
+        for channel in self.values.chunks(tall * wide) {
+            for y in row * height..(row + 1) * height {
+                let line = y.checked_sub(self.margin).filter(|y| *y < tall);
+                for x in column * width..(column + 1) * width {
+                    let x = x.checked_sub(self.margin).filter(|x| *x < wide);
+                    let value = line.zip(x).map_or(0.0, |(y, x)| channel[y * wide + x]);
+                    to.push(value);
+                }
             }
         }
     }
@@ -246,7 +266,10 @@ mod tests {
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],
+            standardises: false,
             patch: [2, 2],
+            margin: 0,
+            n_moments: 1,
             takes: None,
             firsts: Firsts {
                 has_class: true,
@@ -267,6 +290,26 @@ mod tests {
         picture.patch(4, &mut values);
         let green = picture.pixel(2, 3)[1];
         assert_eq!((values.len(), values[4 + 1]), (12, f32::from(green)));
+    }
+
+    #[test]
+    fn a_still_picture_repeats_and_a_margin_holds_zeros() {
+        let preprocessing = PicturePreprocessing {
+            margin: 1,
+            n_moments: 2,
+            ..preprocessing()
+        };
+        let picture = Picture::read(&PictureSource::BuiltIn, &preprocessing).expect("draws");
+        assert_eq!((picture.grid(), picture.n_tokens()), ([3, 4], 3 + 2 * 12));
+        assert_eq!(picture.labels()[3 + 12 + 5], "t2 r2 c2");
+        let patch = |idx| {
+            let mut values = Vec::new();
+            picture.patch(idx, &mut values);
+            values
+        };
+        let red = f32::from(picture.pixel(0, 0)[0]);
+        assert_eq!(patch(0)[..4], [0.0, 0.0, 0.0, red]);
+        assert_eq!(patch(5), patch(12 + 5));
     }
 
     #[test]

@@ -27,8 +27,14 @@ pub struct PicturePreprocessing {
     /// Per channel: the mean to subtract, and the standard deviation to divide by.
     pub mean: [f32; 3],
     pub std: [f32; 3],
+    /// Whether the mean and the deviation of all values of a picture, before it is resized, are taken instead.
+    pub standardises: bool,
     /// Rows and columns of a patch.
     pub patch: [usize; 2],
+    /// Rows and columns of zeros on every side of the picture, which patches are cut from too.
+    pub margin: usize,
+    /// How often the patches follow each other: a model of videos sees a picture that stands still for so many moments.
+    pub n_moments: usize,
     /// Rows and columns that the model accepts; `None` for any size.
     pub takes: Option<[usize; 2]>,
     pub firsts: Firsts,
@@ -78,6 +84,14 @@ pub enum Size {
     },
     /// This length for the longer side, the other in proportion.
     Longest(usize),
+    /// Scaled to at most so many pixels, both sides cut to multiples of a number.
+    Area { most: usize, of: usize },
+    /// This length for the shorter side, or less where the longer one would be beyond a limit; both are cut to multiples of a number.
+    Between {
+        shortest: usize,
+        longest: usize,
+        of: usize,
+    },
     /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
     Within { of: usize, longest: usize },
 }
@@ -100,6 +114,37 @@ impl Size {
             Self::Longest(longest) => {
                 let by = longest as f64 / height.max(width).max(1) as f64;
                 [height, width].map(|side| ((side as f64 * by + 0.5) as usize).max(1))
+            }
+            Self::Area { most, of } => {
+                let of = of.max(1);
+                let by = (most as f64 / (height.max(1) as f64 * width.max(1) as f64)).sqrt();
+                let most = (most / (of * of)).max(1);
+                [height, width].map(|side| {
+                    let n = (by * side as f64 / of as f64).floor() as usize;
+                    n.clamp(1, most) * of
+                })
+            }
+            Self::Between {
+                shortest,
+                longest,
+                of,
+            } => {
+                let (short, long) = (height.min(width).max(1), height.max(width));
+                let mut sides = (shortest, shortest as f64 * long as f64 / short as f64);
+                if sides.1 > longest as f64 {
+                    let less = longest as f64 * short as f64 / long as f64;
+                    let other = less * long as f64 / short as f64;
+                    sides = (less.round_ties_even() as usize, other);
+                }
+                if short == sides.0 {
+                    sides.1 = long as f64;
+                }
+                let [one, other] = [sides.0, sides.1 as usize].map(|n| (n / of.max(1)).max(1) * of);
+                if height <= width {
+                    [one, other]
+                } else {
+                    [other, one]
+                }
             }
             Self::Within { of, longest } => {
                 let by = height.max(width) as f64 / longest.max(1) as f64;
@@ -143,9 +188,43 @@ impl PicturePreprocessing {
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],
+            standardises: false,
             patch,
+            margin: 0,
+            n_moments: 1,
             takes: None,
             firsts: Firsts::default(),
+        }
+    }
+
+    /// The steps, with a mean and a deviation that are taken from their values.
+    pub fn then(mut self, mean: [f32; 3], std: [f32; 3]) -> Self {
+        for channel in 0..3 {
+            self.mean[channel] += self.std[channel] * mean[channel];
+            self.std[channel] *= std[channel];
+        }
+        self
+    }
+
+    /// The steps for one picture: its own mean and deviation, where those are taken.
+    pub(super) fn of_picture(&self, image: &Image) -> Self {
+        if !self.standardises || image.bytes.is_empty() {
+            return *self;
+        }
+        let n = image.bytes.len() as f64;
+        let values = || {
+            image
+                .bytes
+                .iter()
+                .map(|byte| f64::from(*byte) * self.rescale)
+        };
+        let mean = values().sum::<f64>() / n;
+        let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+        let std = variance.sqrt().max(1.0 / n.sqrt());
+        Self {
+            mean: [mean as f32; 3],
+            std: [std as f32; 3],
+            ..*self
         }
     }
 
@@ -188,7 +267,9 @@ impl PicturePreprocessing {
             made = whole;
         }
         check_pixels("the processor's steps", made, MOST_PIXELS)?;
-        let n_patches = (made[0] / self.patch[0].max(1)) * (made[1] / self.patch[1].max(1));
+        let n_patches = (made[0] / self.patch[0].max(1))
+            .saturating_mul(made[1] / self.patch[1].max(1))
+            .saturating_mul(self.n_moments);
         if n_patches > MOST_PATCHES {
             return Err(format!(
                 "expected at most {MOST_PATCHES} patches, found {n_patches} of {} × {} pixels",
@@ -342,6 +423,19 @@ mod tests {
         assert_eq!(within.of([40, 17]), [48, 32]);
         assert_eq!(size(0, 10_000).of([100, 200]), [56, 140]);
         assert_eq!(size(50_000, 1 << 20).of([100, 200]), [168, 336]);
+        // As the processors of YOLOS and Gemma 4 give them.
+        let between = Size::Between {
+            shortest: 800,
+            longest: 1333,
+            of: 16,
+        };
+        assert_eq!(between.of([480, 640]), [800, 1056]);
+        assert_eq!(between.of([900, 300]), [1328, 432]);
+        let area = Size::Area {
+            most: 280 * 48 * 48,
+            of: 48,
+        };
+        assert_eq!(area.of([480, 640]), [672, 912]);
     }
 
     #[test]

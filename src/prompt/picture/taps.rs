@@ -27,6 +27,8 @@ pub enum Resampling {
     LinearToEnds,
     /// Linear with a support that grows with the scale (antialiased).
     LinearAntialiased,
+    /// Linear between the two nearest, to a square as long as the longer side, whose rest is cut off.
+    LinearSquare,
     /// The line again and again, cut at the end.
     Tiles,
     /// The sample of the bin that the beginning of each place lies in, computed in f32 as in training.
@@ -124,7 +126,9 @@ pub fn taps(from: usize, to: usize, resampling: Resampling) -> Vec<Taps> {
     match resampling {
         Resampling::Antialiased => filter_taps(from, to, Filter::Bicubic),
         Resampling::LinearAntialiased => filter_taps(from, to, Filter::Bilinear),
-        Resampling::Linear => all.map(|idx| linear(centre(idx))).collect(),
+        Resampling::Linear | Resampling::LinearSquare => {
+            all.map(|idx| linear(centre(idx))).collect()
+        }
         Resampling::LinearShort if from == to => all.map(|idx| vec![(idx, 1.0)]).collect(),
         Resampling::LinearShort => {
             let step = from as f64 / (to as f64 + 0.1);

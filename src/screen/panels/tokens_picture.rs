@@ -307,11 +307,13 @@ pub(super) fn step(picture: &Picture, token: usize, down: isize) -> isize {
         None if down > 0 => n_firsts,
         None => token,
         Some(patch_idx) => {
+            // Rows of later moments follow those of the first.
+            let n_rows = rows.max(picture.n_patches() / columns.max(1));
             let row = (patch_idx / columns) as isize + down;
             if row < 0 && n_firsts > 0 {
                 0
             } else {
-                let row = row.clamp(0, rows as isize - 1) as usize;
+                let row = row.clamp(0, n_rows as isize - 1) as usize;
                 n_firsts + row * columns + patch_idx % columns
             }
         }
@@ -334,7 +336,10 @@ mod tests {
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],
+            standardises: false,
             patch: [8, 8],
+            margin: 0,
+            n_moments: 1,
             takes: None,
             firsts: Firsts {
                 has_class: true,

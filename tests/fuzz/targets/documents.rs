@@ -74,7 +74,10 @@ pub const PICTURES: Target = Target {
             rescale: 1.0 / 255.0,
             mean: [0.5; 3],
             std: [0.5; 3],
+            standardises: false,
             patch: [8, 8],
+            margin: 0,
+            n_moments: 1,
             takes: None,
             firsts: Firsts::default(),
         };

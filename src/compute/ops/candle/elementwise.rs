@@ -60,12 +60,17 @@ pub(super) fn rope(values: &Tensor, table: &RopeTable, d_head: usize) -> Result<
     let (cos, sin) = (of_positions(&table.cos)?, of_positions(&table.sin)?);
     let heads = values.reshape((n, n_heads, d_head))?;
     let turning = heads.narrow(2, table.first, 2 * n_pairs)?;
+    let by_parts = (n, n_heads, table.n_parts, 2, n_pairs / table.n_parts);
     let (x, y) = if table.interleaved {
         let pairs = turning.contiguous()?.reshape((n, n_heads, n_pairs, 2))?;
         let nth = |idx| pairs.narrow(3, idx, 1)?.squeeze(3)?.contiguous();
         (nth(0)?, nth(1)?)
     } else {
-        let half = |idx| turning.narrow(2, idx * n_pairs, n_pairs)?.contiguous();
+        let parts = turning.contiguous()?.reshape(by_parts)?;
+        let half = |idx| {
+            let half = parts.narrow(3, idx, 1)?.squeeze(3)?.contiguous()?;
+            half.reshape((n, n_heads, n_pairs))
+        };
         (half(0)?, half(1)?)
     };
     let a = x.broadcast_mul(&cos)?.sub(&y.broadcast_mul(&sin)?)?; // [position, head, pair]
@@ -73,7 +78,9 @@ pub(super) fn rope(values: &Tensor, table: &RopeTable, d_head: usize) -> Result<
     let turned = if table.interleaved {
         Tensor::stack(&[a, b], 3)?.reshape((n, n_heads, 2 * n_pairs))?
     } else {
-        Tensor::cat(&[a, b], 2)?
+        let of_part = (n, n_heads, table.n_parts, n_pairs / table.n_parts);
+        let halves = [a.reshape(of_part)?, b.reshape(of_part)?];
+        Tensor::stack(&halves, 3)?.reshape((n, n_heads, 2 * n_pairs))?
     };
     let after = table.first + 2 * n_pairs;
     let mut parts = Vec::new();

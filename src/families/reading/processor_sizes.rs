@@ -1,0 +1,195 @@
+//! The sizes that a picture processor's file states: of a resized picture, and of one that is filled up.
+
+use attnscope_compute::error::Result;
+use attnscope_prompt::Size;
+use serde_json::Value;
+
+use super::processor::{Processor, Stated};
+
+impl Stated {
+    /// Refuses sides that would be rounded to multiples of a number.
+    pub(super) fn check_multiple(&self, size: Size) -> Result<()> {
+        const KEY: &str = "ensure_multiple_of";
+        let of = self.get(KEY).and_then(Value::as_u64).unwrap_or(1).max(1) as usize;
+        match size {
+            Size::Exactly(sides) if sides.iter().all(|side| side.is_multiple_of(of)) => Ok(()),
+            _ if of == 1 => Ok(()),
+            _ => Err(self.wrong(KEY, "a divisor of both sides")),
+        }
+    }
+
+    /// Multiples of merged patches, within the limits of pixels that are stated by themselves or as two edges.
+    fn multiple(&self, least: usize, most: usize) -> Result<Size> {
+        let kind = ["image_processor_type", "feature_extractor_type"];
+        let named = kind.into_iter().find(|key| self.get(key).is_some());
+        if let Some(key) = named.filter(|_| self.class().is_none()) {
+            let problem = "Qwen2VLImageProcessor: how another class chooses sizes is not known";
+            return Err(self.wrong(key, problem));
+        }
+        let number = |key: &str, inside: Option<&str>, default: usize| {
+            let edge = inside.and_then(|edge| self.get("size")?.get(edge));
+            match self.get(key).or(edge.filter(|edge| !edge.is_null())) {
+                None => Ok(default),
+                Some(value) => {
+                    let number = value.as_u64().filter(|n| (1..=1 << 40).contains(n));
+                    let number = number.and_then(|n| usize::try_from(n).ok());
+                    number.ok_or_else(|| self.wrong(key, "a whole number above 0"))
+                }
+            }
+        };
+        Ok(Size::Multiple {
+            of: number("patch_size", None, 14)?.saturating_mul(number("merge_size", None, 2)?),
+            least: number("min_pixels", Some("shortest_edge"), least)?,
+            most: number("max_pixels", Some("longest_edge"), most)?,
+        })
+    }
+
+    /// Multiples of a patch, within a longest side.
+    fn within(&self, of: usize, longest: usize) -> Result<Size> {
+        let number = |value: &Value| value.as_u64().filter(|n| (1..=1 << 15).contains(n));
+        let stated = |key: &str, inside: &str, default: usize| match self.get(key) {
+            None => Ok(default),
+            Some(value) => {
+                // A height that is the width as well limits both sides.
+                let side = value
+                    .get("height")
+                    .filter(|side| value.get("width") == Some(side));
+                let found = number(value.get(inside).or(side).unwrap_or(value));
+                let wrong = || self.wrong(key, &format!("{inside}, up to 32768"));
+                found.map(|n| n as usize).ok_or_else(wrong)
+            }
+        };
+        Ok(Size::Within {
+            of: stated("patch_size", "height", of)?,
+            longest: stated("size", "longest_edge", longest)?,
+        })
+    }
+
+    pub(super) fn size(&self, class: Processor) -> Result<Size> {
+        if let Size::Multiple { least, most, .. } = class.size {
+            return self.multiple(least, most);
+        }
+        if let Size::Within { of, longest } = class.size {
+            return self.within(of, longest);
+        }
+        if let Size::Longest(longest) = class.size {
+            return self.longest(longest);
+        }
+        if let Size::Area { most, of } = class.size {
+            return self.area(most, of);
+        }
+        if let Size::Between { of, .. } = class.size
+            && let Some(between) = self.between(of)?
+        {
+            return Ok(between);
+        }
+        let wrong = || self.wrong("size", "height and width, or shortest_edge, up to 32768");
+        let Some(size) = self.get("size") else {
+            return Ok(class.size);
+        };
+        let side = |value: Option<&Value>| -> Option<usize> {
+            let side = value?.as_u64()?;
+            (1..=1 << 15).contains(&side).then_some(side as usize)
+        };
+        if let Some(one) = side(Some(size)) {
+            // Older files give one number, which some classes apply to the shorter side.
+            return Ok(match class.size {
+                Size::Exactly(_) => Size::Exactly([one; 2]),
+                _ => Size::Shortest(one),
+            });
+        }
+        let has = |key: &str| size.get(key).is_some_and(|value| !value.is_null());
+        if has("longest_edge") || has("max_height") || has("max_width") {
+            return Err(wrong());
+        }
+        match (side(size.get("height")), side(size.get("width"))) {
+            (Some(height), Some(width)) => Ok(Size::Exactly([height, width])),
+            _ => side(size.get("shortest_edge"))
+                .map(Size::Shortest)
+                .ok_or_else(wrong),
+        }
+    }
+
+    /// A limit of pixels, stated as that of patches, or of patches that are pooled.
+    fn area(&self, most: usize, of: usize) -> Result<Size> {
+        let number = |value: Option<&Value>, key: &str, default: usize| match value {
+            None => Ok(default),
+            Some(value) => {
+                let number = value.as_u64().filter(|n| (1..=1 << 20).contains(n));
+                let wrong = || self.wrong(key, "a whole number above 0");
+                number.map(|n| n as usize).ok_or_else(wrong)
+            }
+        };
+        let side = |axis: &str| {
+            let stated = self
+                .get("patch_size")
+                .map(|all| all.get(axis).unwrap_or(all));
+            number(stated, "patch_size", 16)
+        };
+        let (rows, columns) = (side("height")?, side("width")?);
+        if rows != columns {
+            return Err(self.wrong("patch_size", "as many rows as columns"));
+        }
+        let pooled = number(
+            self.get("pooling_kernel_size"),
+            "pooling_kernel_size",
+            of / 16,
+        )?;
+        let usual = most / (of * of).max(1);
+        let of = rows.saturating_mul(pooled).max(1);
+        let n = match self.get("max_patches") {
+            Some(found) => number(Some(found), "max_patches", usual)?,
+            None => number(self.get("max_soft_tokens"), "max_soft_tokens", usual)?,
+        };
+        Ok(Size::Area {
+            most: n.saturating_mul(of * of),
+            of,
+        })
+    }
+
+    /// A length for the shorter side, and a limit for the longer one; `None` if the file states rows and columns, or nothing.
+    fn between(&self, of: usize) -> Result<Option<Size>> {
+        let Some(size) = self.get("size").filter(|size| size.get("height").is_none()) else {
+            return Ok(None);
+        };
+        let side = |key: &str| {
+            let side = size.get(key).and_then(Value::as_u64);
+            let side = side.filter(|side| (1..=1 << 15).contains(side));
+            let wrong = || self.wrong("size", "shortest_edge and longest_edge, up to 32768");
+            side.map(|side| side as usize).ok_or_else(wrong)
+        };
+        Ok(Some(Size::Between {
+            shortest: side("shortest_edge")?,
+            longest: side("longest_edge")?,
+            of,
+        }))
+    }
+
+    /// A length for the longer side.
+    fn longest(&self, longest: usize) -> Result<Size> {
+        let Some(size) = self.get("size") else {
+            return Ok(Size::Longest(longest));
+        };
+        let side = size.get("longest_edge").and_then(Value::as_u64);
+        let side = side.filter(|side| (1..=1 << 15).contains(side));
+        let wrong = || self.wrong("size", "longest_edge, up to 32768");
+        Ok(Size::Longest(side.ok_or_else(wrong)? as usize))
+    }
+
+    /// Rows and columns to which a picture is filled up.
+    pub(super) fn fill(&self, class: Processor) -> Result<[usize; 2]> {
+        let Some(size) = self.get("pad_size") else {
+            let Size::Longest(side) = class.size else {
+                return Err(self.wrong("pad_size", "height and width"));
+            };
+            return Ok([side; 2]);
+        };
+        let side = |key: &str| {
+            let side = size.get(key).and_then(Value::as_u64);
+            let side = side.filter(|side| (1..=1 << 15).contains(side));
+            let wrong = || self.wrong("pad_size", "height and width, up to 32768");
+            side.map(|side| side as usize).ok_or_else(wrong)
+        };
+        Ok([side("height")?, side("width")?])
+    }
+}
