@@ -256,6 +256,7 @@ mod pixtral;
 mod pop2piano;
 mod pp_formulanet_text;
 mod published;
+mod published_names;
 mod qwen2;
 mod qwen2_5_omni_audio_encoder;
 mod qwen2_5_vl_vision;

@@ -368,6 +368,7 @@ mod tests {
                     "mixers",
                     "overrides",
                     "published",
+                    "published_names",
                     "read",
                     "towers",
                     "unread",

@@ -4,7 +4,7 @@
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
-use attnscope_spec::{FeedForward, Mixer, ModelSpec, Part};
+use attnscope_spec::{FeedForward, Mixer, ModelSpec, OutputFactors, Part};
 
 use super::reading::vit_like::{
     self, Biases, Keys, Names, OF_MOST, Pictures, Reads, Sizes, VitLike,
@@ -57,7 +57,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         own.attention.rope = Some(rope.clone());
         let maps = &mut own.projections;
         let at = maps.q.weight.replace("attention.q_proj.weight", "");
-        maps.o.factors = Some(format!("{at}layer_scale1.lambda1"));
+        maps.o.factors = Some(OutputFactors {
+            tensor: format!("{at}layer_scale1.lambda1"),
+            adds_one: false,
+        });
         let fused = format!("{at}mlp.gate_up_proj");
         if let FeedForward::Dense(mlp) = &mut block.feed_forward
             && is_gated

@@ -13,18 +13,15 @@ pub(super) fn with_low_rank(
     tensors: &Tensors,
     source: &LinearSource,
     added: &LowRank,
-    weight: HostWeight<'_>,
+    weight: &HostWeight<'_>,
 ) -> Result<Vec<f32>> {
     let [(down, of_down), (up, of_up)] = added.tensors(source);
     let down = tensors.expect(down, &of_down)?.widen()?; // [rank, n_in]
     let up = tensors.expect(up, &of_up)?.widen()?; // [n_stored_out, rank]
     let up = choose_rows(up, added.rank, source.part); // [n_out, rank]
-    let mut values = match weight {
-        HostWeight::F32(values) => values.into_owned(),
-        HostWeight::Lent(values) => values.to_vec(),
-        HostWeight::Bf16(bits) => attnscope_compute::kernels::widen_bf16(&bits),
-        HostWeight::FewRows(laid_out) => laid_out.values(source.is_input_major),
-    };
+    let mut values = weight
+        .widened(source.n_out(), source.is_input_major)
+        .into_owned();
     let (n_out, n_in) = (source.n_out(), source.n_in);
     product(
         &mut MatrixMut::new(&mut values, n_out, n_in, n_in),

@@ -128,7 +128,7 @@ pub(super) fn read_linear<'a>(
         }
     };
     let weight = match &source.low_rank {
-        Some(added) => HostWeight::F32(Cow::Owned(with_low_rank(tensors, source, added, weight)?)),
+        Some(added) => HostWeight::F32(Cow::Owned(with_low_rank(tensors, source, added, &weight)?)),
         None => weight,
     };
     let bias = match &source.bias {

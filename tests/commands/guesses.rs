@@ -166,12 +166,17 @@ fn are_guessed(is_chosen: &dyn Fn(&str) -> bool) {
 fn what_guess_writes_opens_the_weights_and_says_that_it_is_a_guess() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
-    for name in ["mini.pt", "chars.json", "text.jsonl"] {
-        std::fs::copy(fixtures().join(name), at(name)).expect("copied");
+    // A table of another name than the usual ones is not found by itself.
+    for (name, to) in [
+        ("mini.pt", "mini.pt"),
+        ("chars.json", "letters.json"),
+        ("text.jsonl", "text.jsonl"),
+    ] {
+        std::fs::copy(fixtures().join(name), at(to)).expect("copied");
     }
     let texts = at("text.jsonl").display().to_string();
     let (chars, toml) = (
-        at("chars.json").display().to_string(),
+        at("letters.json").display().to_string(),
         at("attnscope.toml").display().to_string(),
     );
     let weights = at("mini.pt").display().to_string();
@@ -204,7 +209,7 @@ fn what_guess_writes_opens_the_weights_and_says_that_it_is_a_guess() {
     );
     let written = std::fs::read_to_string(&toml).expect("the file");
     assert!(
-        written.contains("tokenizer = \"chars.json\"") && written.contains("nats ahead of"),
+        written.contains("tokenizer = \"letters.json\"") && written.contains("nats ahead of"),
         "{written}"
     );
     // The file is not replaced without a word.

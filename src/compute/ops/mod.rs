@@ -57,20 +57,27 @@ pub enum HostWeight<'a> {
     FewRows(FewRows),
 }
 
-impl HostLinear<'_> {
-    /// The weights as f32, in their stored order.
-    pub fn widened(&self) -> Cow<'_, [f32]> {
-        match &self.weight {
+impl HostWeight<'_> {
+    /// The weights of `n_out` outputs as f32, in their stored order.
+    pub fn widened(&self, n_out: usize, is_input_major: bool) -> Cow<'_, [f32]> {
+        match self {
             HostWeight::F32(values) => Cow::Borrowed(values),
             HostWeight::Lent(values) => Cow::Borrowed(values),
             HostWeight::Columns {
                 whole,
                 width,
                 first,
-            } => columns(whole, *width, *first, self.n_out).into(),
+            } => columns(whole, *width, *first, n_out).into(),
             HostWeight::Bf16(bits) => kernels::widen_bf16(bits).into(),
-            HostWeight::FewRows(laid_out) => laid_out.values(self.is_input_major).into(),
+            HostWeight::FewRows(laid_out) => laid_out.values(is_input_major).into(),
         }
+    }
+}
+
+impl HostLinear<'_> {
+    /// The weights as f32, in their stored order.
+    pub fn widened(&self) -> Cow<'_, [f32]> {
+        self.weight.widened(self.n_out, self.is_input_major)
     }
 }
 

@@ -165,9 +165,16 @@ pub const FAMILIES: Target = Target {
                 continue;
             }
             let config = fixture(&format!("oracle/{case}/model/config.json"));
-            seeds.push(
-                Seed::named(Kind::Json, "config.json", config).with("model.safetensors", bytes),
-            );
+            let seed = Seed::named(Kind::Json, "config.json", config);
+            let seed = seed.with("model.safetensors", bytes);
+            // Without it some pictures would have more places than a small model.
+            let processor = format!("oracle/{case}/model/preprocessor_config.json");
+            let has_one = testing::root().join("fixtures").join(&processor).is_file();
+            seeds.push(if has_one {
+                seed.with("preprocessor_config.json", fixture(&processor))
+            } else {
+                seed
+            });
         }
         for case in ["additive", "general"] {
             let weights = fixture(&format!("seq2seq/{case}/model.safetensors"));

@@ -30,6 +30,14 @@ fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
             [side, side]
         }
         Some((Size::Longest(side), _)) => [side, side],
+        Some((Size::Area { most, of }, _)) => {
+            let side = most.isqrt().saturating_add(of);
+            [side, side]
+        }
+        Some((Size::Between { longest, of, .. }, _)) => {
+            let side = longest.saturating_add(of);
+            [side, side]
+        }
         Some((Size::Within { of, .. }, _)) => begins.map(|side| side.saturating_add(of)),
     };
     pixels(begins).max(pixels(resized))

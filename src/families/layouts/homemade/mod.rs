@@ -275,6 +275,10 @@ impl<'a> HomeMade<'a> {
             ));
             return;
         }
+        if outside.head.is_none() && outside.input == Input::Values {
+            facts.by_names("head", "none");
+            return;
+        }
         let Some(head) = outside.head else {
             // A model without an unembedding may also end with its last states.
             let is_shared = facts.tensors.iter().any(|(name, _)| {

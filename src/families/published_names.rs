@@ -1,0 +1,467 @@
+//! The tables of names that published files have in place of those of transformers, by model type.
+
+use super::mistral_large4_text;
+
+/// The names of one model type: theirs first, then what its family reads.
+pub(super) struct Published {
+    pub model_type: &'static str,
+    pub keys: &'static [(&'static str, &'static str)],
+    /// Parts of names of tensors, replaced one after another; `^` stands for the beginning of a name.
+    pub tensors: &'static [(&'static str, &'static str)],
+}
+
+/// What Cosmos 3 calls its parts that see, and diffusers the maps of attention.
+const OF_COSMOS: &[(&str, &str)] = &[
+    ("^blocks.", "visual.blocks."),
+    ("^merger.", "visual.merger."),
+    ("^patch_embed.", "visual.patch_embed."),
+    ("^pos_embed.", "visual.pos_embed."),
+    ("^deepstack_merger_list.", "visual.deepstack_merger_list."),
+    ("^model.projector.", "model.multi_modal_projector."),
+    (".to_q.", ".q_proj."),
+    (".to_k.", ".k_proj."),
+    (".to_v.", ".v_proj."),
+    (".to_out.", ".o_proj."),
+    (".norm_q.", ".q_norm."),
+    (".norm_k.", ".k_norm."),
+];
+
+/// What models that search call the model inside, whose own names have changed too.
+const OF_SEARCH: &[(&str, &str)] = &[
+    ("^vlm.language_model.model.", "model.language_model."),
+    ("^vlm.model.", "model."),
+    ("^vlm.", "model."),
+];
+
+/// What Hunyuan 4 calls its hyper-connections, sinks and gates.
+const OF_HY_V4: &[(&str, &str)] = &[
+    (".hc_pre.hc_", ".hc_"),
+    (".learnable_sink_param", ".sinks"),
+    (".linear_gate", ".gate_proj"),
+    (".hc_attn_layer.hc_", ".attn_hc."),
+    (".hc_mlp_layer.hc_", ".ffn_hc."),
+    (".hc_head_", ".hc_"),
+];
+
+/// What models that read pages call the encoder of Segment Anything inside.
+const OF_SAM_INSIDE: &[(&str, &str)] = &[
+    ("sam_model.blocks.", "vision_tower.sam_encoder.layers."),
+    (".norm1.", ".layer_norm1."),
+    (".norm2.", ".layer_norm2."),
+    (
+        "sam_model.patch_embed.proj.",
+        "vision_tower.sam_encoder.patch_embed.projection.",
+    ),
+    ("sam_model.", "vision_tower.sam_encoder."),
+];
+
+/// Keys of encoders of sound that are Whisper's.
+const KEYS_OF_HEARING: &[(&str, &str)] = &[
+    ("hidden_size", "d_model"),
+    ("num_hidden_layers", "encoder_layers"),
+    ("num_attention_heads", "encoder_attention_heads"),
+    ("intermediate_size", "encoder_ffn_dim"),
+];
+
+/// Tensors of encoders of sound that are Whisper's, without a decoder.
+const OF_HEARING: &[(&str, &str)] = &[
+    ("^conv1.", "encoder.conv1."),
+    ("^conv2.", "encoder.conv2."),
+    ("^embed_positions.", "encoder.embed_positions."),
+    ("^layers.", "encoder.layers."),
+    ("^layer_norm.", "encoder.layer_norm."),
+];
+
+/// What PyTorch's own attention calls its maps of queries, keys and values.
+const OF_TORCH: &[(&str, &str)] = &[
+    (".in_proj_weight", ".in_proj.weight"),
+    (".in_proj_bias", ".in_proj.bias"),
+];
+
+/// Every model type with names of its own, sorted by type.
+pub(super) const PUBLISHED: &[Published] = &[
+    Published {
+        model_type: "audioflamingo3_encoder",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
+    },
+    Published {
+        model_type: "axk2",
+        keys: &[],
+        tensors: &[
+            (".q_gate_proj.", ".q_b_proj."),
+            ("layernorm.mlp.fc1.", "layernorm.W_down."),
+            ("layernorm.mlp.fc2.", "layernorm.W_up."),
+        ],
+    },
+    Published {
+        model_type: "bailing_hybrid",
+        keys: &[
+            ("num_expert_group", "n_group"),
+            ("moe_renormalize", "norm_topk_prob"),
+            ("num_shared_experts", "n_shared_experts"),
+            ("num_experts", "n_routed_experts"),
+            ("num_experts_per_token", "num_experts_per_tok"),
+        ],
+        tensors: &[
+            (".word_embeddings.", ".embed_tokens."),
+            (".attention.dense.", ".self_attn.o_proj."),
+            (".attention.f_proj.", ".self_attn.forget_gate.f_proj."),
+            (".attention.dt_bias", ".self_attn.forget_gate.dt_bias"),
+            (".attention.A_log", ".self_attn.forget_gate.A_log"),
+            (".attention.", ".self_attn."),
+            (".gate.expert_bias", ".gate.e_score_correction_bias"),
+        ],
+    },
+    Published {
+        model_type: "bridgetower_vision_model",
+        keys: &[],
+        tensors: OF_TORCH,
+    },
+    Published {
+        model_type: "clvp_decoder",
+        keys: &[],
+        tensors: &[("input_embeds_layer.", "embed_tokens.")],
+    },
+    Published {
+        model_type: "cohere_asr",
+        keys: &[],
+        tensors: super::cohere_asr::PUBLISHED,
+    },
+    Published {
+        model_type: "colmodernvbert",
+        keys: &[],
+        tensors: OF_SEARCH,
+    },
+    Published {
+        model_type: "colpali",
+        keys: &[],
+        tensors: OF_SEARCH,
+    },
+    Published {
+        model_type: "colqwen2",
+        keys: &[],
+        tensors: OF_SEARCH,
+    },
+    Published {
+        model_type: "cosmos3_edge",
+        keys: &[],
+        tensors: OF_COSMOS,
+    },
+    Published {
+        model_type: "cosmos3_edge_text",
+        keys: &[],
+        tensors: &[
+            (".mlp.fc1.", ".mlp.up_proj."),
+            (".mlp.fc2.", ".mlp.down_proj."),
+        ],
+    },
+    Published {
+        model_type: "cosmos3_omni",
+        keys: &[],
+        tensors: OF_COSMOS,
+    },
+    Published {
+        model_type: "deepseek_ocr2",
+        keys: &[],
+        tensors: OF_SAM_INSIDE,
+    },
+    Published {
+        model_type: "dia_encoder",
+        keys: &[],
+        tensors: &[("^embedding.", "embed_tokens.")],
+    },
+    Published {
+        model_type: "ernie4_5_vl_moe_text",
+        keys: &[],
+        tensors: &[
+            (".text_moe.gate.moe_statics.", ".moe_statics."),
+            (".text_moe.gate.", ".router."),
+            (".text_moe.", "."),
+        ],
+    },
+    Published {
+        model_type: "exaone",
+        keys: &[
+            ("num_layers", "num_hidden_layers"),
+            ("layer_norm_epsilon", "rms_norm_eps"),
+            ("activation_function", "hidden_act"),
+        ],
+        tensors: &[
+            ("^transformer.wte.", "model.embed_tokens."),
+            ("^transformer.h.", "model.layers."),
+            ("^transformer.ln_f.", "model.norm."),
+            (".attn.attention.", ".self_attn."),
+            (".out_proj.", ".o_proj."),
+            (".ln_1.", ".input_layernorm."),
+            (".ln_2.", ".post_attention_layernorm."),
+            (".c_fc_0.", ".gate_proj."),
+            (".c_fc_1.", ".up_proj."),
+            (".c_proj.", ".down_proj."),
+        ],
+    },
+    Published {
+        model_type: "flint",
+        keys: &[],
+        tensors: &[(".softmax_offset", ".sinks")],
+    },
+    Published {
+        model_type: "glm5_next_text",
+        keys: &[],
+        tensors: &[
+            (".forget_gate.", "."),
+            (".hc_attn_", ".attn_hc."),
+            (".hc_ffn_", ".ffn_hc."),
+        ],
+    },
+    Published {
+        model_type: "hy_v4",
+        keys: &[],
+        tensors: OF_HY_V4,
+    },
+    Published {
+        model_type: "hy_v4_vl_text",
+        keys: &[],
+        tensors: OF_HY_V4,
+    },
+    Published {
+        model_type: "kimi_k25",
+        keys: &[],
+        tensors: &[("model.blocks.", "model.layers.")],
+    },
+    Published {
+        model_type: "kolibri1",
+        keys: &[],
+        tensors: &[
+            (".post_attn_norm.", ".post_self_attn_layernorm."),
+            (".post_ffn_norm.", ".post_mlp_layernorm."),
+            (
+                ".moe.router.expert_bias",
+                ".mlp.gate.e_score_correction_bias",
+            ),
+        ],
+    },
+    Published {
+        model_type: "lara_mini",
+        keys: &[],
+        tensors: &[(".linear_attn.out_norm.", ".linear_attn.norm.")],
+    },
+    Published {
+        model_type: "lfm3",
+        keys: &[],
+        tensors: &[(".self_attn.gate_proj.", ".self_attn.g_proj.")],
+    },
+    Published {
+        model_type: "longcat_flash",
+        keys: &[
+            ("ffn_hidden_size", "intermediate_size"),
+            ("expert_ffn_hidden_size", "moe_intermediate_size"),
+            ("moe_topk", "num_experts_per_tok"),
+        ],
+        tensors: &[],
+    },
+    Published {
+        model_type: "mistral_large4",
+        keys: &[],
+        tensors: mistral_large4_text::NAMES_OF_WHOLE,
+    },
+    Published {
+        model_type: "mistral_large4_text",
+        keys: &[],
+        tensors: mistral_large4_text::NAMES,
+    },
+    Published {
+        model_type: "molmo2_text",
+        keys: &[
+            ("qkv_bias", "attention_bias"),
+            ("layer_norm_eps", "rms_norm_eps"),
+        ],
+        tensors: &[
+            ("transformer.blocks.", "layers."),
+            ("transformer.ln_f.", "norm."),
+            ("transformer.wte.", "wte."),
+            ("wte.new_embedding", "image_tokens.weight"),
+            ("wte.embedding", "embed_tokens.weight"),
+            (".attn_norm.", ".input_layernorm."),
+            (".ff_norm.", ".post_attention_layernorm."),
+            (".att_proj.", ".qkv_proj."),
+            (".attn_out.", ".o_proj."),
+            (".ff_out.", ".down_proj."),
+            (".ff_proj.", ".gate_up_proj."),
+        ],
+    },
+    Published {
+        model_type: "moss_transcribe_diarize_audio",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
+    },
+    Published {
+        model_type: "nemo_speechlm",
+        keys: &[],
+        tensors: &[
+            ("^llm.model.embed_tokens.", "model.embeddings."),
+            ("^llm.model.norm.", "model.norm_f."),
+            ("^llm.model.", "model."),
+            ("^llm.lm_head.", "lm_head."),
+            (".mixer._fp32_params.", ".mixer."),
+        ],
+    },
+    Published {
+        model_type: "ovis2_vision",
+        keys: &[],
+        tensors: &[
+            ("^transformer.", ""),
+            ("embeddings.patch_embedding.", "embeddings.patch_embed."),
+        ],
+    },
+    Published {
+        model_type: "pix2struct_text_model",
+        keys: &[("hidden_size", "d_model")],
+        tensors: &[
+            ("^layer.", "decoder.block."),
+            ("^embed_tokens.", "decoder.embed_tokens."),
+            ("^final_layer_norm.", "decoder.final_layer_norm."),
+            (".self_attention.layer_norm.", ".layer.0.layer_norm."),
+            (
+                ".self_attention.attention.query.",
+                ".layer.0.SelfAttention.q.",
+            ),
+            (
+                ".self_attention.attention.key.",
+                ".layer.0.SelfAttention.k.",
+            ),
+            (
+                ".self_attention.attention.value.",
+                ".layer.0.SelfAttention.v.",
+            ),
+            (
+                ".self_attention.attention.output.",
+                ".layer.0.SelfAttention.o.",
+            ),
+            (".self_attention.attention.", ".layer.0.SelfAttention."),
+            (".mlp.", ".layer.2."),
+        ],
+    },
+    Published {
+        model_type: "pp_formulanet_text",
+        keys: &[],
+        tensors: &[
+            ("^layers.", "decoder.layers."),
+            ("^embed_tokens.", "decoder.embed_tokens."),
+            ("^embed_positions.", "decoder.embed_positions."),
+            ("^layernorm_embedding.", "decoder.layernorm_embedding."),
+            ("^layer_norm.", "decoder.layer_norm."),
+        ],
+    },
+    Published {
+        model_type: "qianfan_ocr",
+        keys: &[],
+        tensors: &[("model.encoder.layers.", "model.layers.")],
+    },
+    Published {
+        model_type: "qianfan_ocr_vision",
+        keys: &[],
+        tensors: &[("^layers.", "encoder.layer.")],
+    },
+    Published {
+        model_type: "qwen2_audio_encoder",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
+    },
+    Published {
+        model_type: "qwen3_omni_moe_talker_text",
+        keys: &[],
+        tensors: &[
+            ("codec_embedding.", "embed_tokens."),
+            ("codec_head.", "lm_head."),
+        ],
+    },
+    Published {
+        model_type: "sapiens2",
+        keys: &[],
+        tensors: super::sapiens2::PUBLISHED,
+    },
+    Published {
+        model_type: "sarvam_moe",
+        keys: &[
+            ("num_experts", "n_routed_experts"),
+            ("num_shared_experts", "n_shared_experts"),
+            ("use_qkv_bias", "attention_bias"),
+        ],
+        tensors: &[
+            (".word_embeddings.", ".embed_tokens."),
+            (".attention.dense.", ".self_attn.o_proj."),
+            (".attention.query_key_value.", ".self_attn.qkv_proj."),
+            (".attention.query_layernorm.", ".self_attn.q_norm."),
+            (".attention.key_layernorm.", ".self_attn.k_norm."),
+            (".gate.expert_bias", ".gate.e_score_correction_bias"),
+        ],
+    },
+    Published {
+        model_type: "step3p5_vision",
+        keys: &[],
+        tensors: OF_TORCH,
+    },
+    Published {
+        model_type: "step3p7",
+        keys: &[],
+        tensors: &[
+            (".moe.gate.weight", ".mlp.gate.weight"),
+            (".moe.router_bias", ".mlp.gate.e_score_correction_bias"),
+            (".moe.", ".mlp.experts."),
+            (".share_expert.", ".mlp.shared_experts."),
+        ],
+    },
+    Published {
+        model_type: "tipsv2_text_model",
+        keys: &[],
+        tensors: &[
+            ("text_encoder.", "text_model."),
+            ("transformer.resblocks.", "encoder.layers."),
+            (".ln_1.", ".layer_norm1."),
+            (".ln_2.", ".layer_norm2."),
+            (".attn.in_proj_weight", ".self_attn.in_proj.weight"),
+            (".attn.in_proj_bias", ".self_attn.in_proj.bias"),
+            (".attn.out_proj.", ".self_attn.out_proj."),
+            (".mlp.c_fc.", ".mlp.fc1."),
+            (".mlp.c_proj.", ".mlp.fc2."),
+            ("ln_final.", "final_layer_norm."),
+            ("token_embedding.", "embeddings.token_embedding."),
+        ],
+    },
+    Published {
+        model_type: "ultrabert",
+        keys: &[],
+        tensors: &[
+            ("^ultrabert.", "model."),
+            ("^cls.weight", "head.decoder.weight"),
+        ],
+    },
+    Published {
+        model_type: "unlimited_ocr",
+        keys: &[],
+        tensors: OF_SAM_INSIDE,
+    },
+    Published {
+        model_type: "unlimited_ocr_sam_vision_model",
+        keys: &[],
+        tensors: &[
+            ("^blocks.", "layers."),
+            (".norm1.", ".layer_norm1."),
+            (".norm2.", ".layer_norm2."),
+            ("patch_embed.proj.", "patch_embed.projection."),
+            ("^net_2.", "proj.conv1."),
+            ("^net_3.", "proj.conv2."),
+        ],
+    },
+    Published {
+        model_type: "videomae",
+        keys: &[],
+        tensors: &[(".q_bias", ".query.bias"), (".v_bias", ".value.bias")],
+    },
+    Published {
+        model_type: "voxtral_encoder",
+        keys: KEYS_OF_HEARING,
+        tensors: OF_HEARING,
+    },
+];
