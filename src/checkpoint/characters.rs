@@ -75,14 +75,14 @@ pub fn table_of(value: &Value) -> Option<Map<String, Value>> {
 /// The table under one of the usual names among values that are stored beside weights.
 pub fn stored(values: &Map<String, Value>) -> Option<Map<String, Value>> {
     let object = |name: &&str| values.get(*name)?.as_object();
-    let ids = TO_IDS.iter().filter_map(|name| object(&name));
-    let characters = TO_CHARACTERS.iter().filter_map(|name| object(&name));
+    let ids = TO_IDS.iter().filter_map(&object);
+    let characters = TO_CHARACTERS.iter().filter_map(&object);
     let lists = LISTS.iter().filter_map(|name| values.get(*name));
     let lists = lists.filter(|value| value.is_array() || value.is_string());
     let own = ids.chain(characters).find_map(of_map);
     own.or_else(|| lists.filter_map(table_of).next())
         .or_else(|| {
-            let inside = INSIDE.iter().filter_map(|name| object(&name));
+            let inside = INSIDE.iter().filter_map(object);
             inside
                 .filter(|inside| of_map(inside).is_none())
                 .find_map(stored)

@@ -40,7 +40,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     replace(&mut spec, &attends, ".input_layernorm.weight", |at| {
         let at = format!("{at}.self_attn");
-        TokenMixer::DeltaRule(layer_at(&delta, log_bound, tensors, &at))
+        TokenMixer::DeltaRule(Box::new(layer_at(&delta, log_bound, tensors, &at)))
     });
     Ok(spec)
 }

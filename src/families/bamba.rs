@@ -44,7 +44,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_groups = norm_groups(reader, mixer.n_groups);
     mixer.norm = Some(NormRule::behind_gate(n_groups, eps.unwrap_or(EPS)));
     replace(&mut spec, &attends, ".input_layernorm.weight", |at| {
-        TokenMixer::StateSpace(mixer.at(&format!("{at}.mamba")))
+        TokenMixer::StateSpace(Box::new(mixer.at(&format!("{at}.mamba"))))
     });
     Ok(spec)
 }

@@ -45,9 +45,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     for block in spec.stacks[0].blocks_mut() {
         let at = layer_of(block, ".input_layernorm.weight");
-        block.parallel_mixer = Some(Box::new(TokenMixer::StateSpace(
+        block.parallel_mixer = Some(Box::new(TokenMixer::StateSpace(Box::new(
             mixer.at(&format!("{at}.mamba")),
-        )));
+        ))));
         if let FeedForward::Dense(mlp) = &mut block.feed_forward {
             mlp.gate
                 .iter_mut()

@@ -75,7 +75,6 @@ const LIKE: VitLike = VitLike {
         ..vit::PICTURES
     }),
     last_norm: None,
-    ..vit::like(&[""])
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {

@@ -52,7 +52,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let delta = Delta::read(reader, spec.d_model, 64)?;
     let bound = log_bound(reader)?;
     replace(&mut spec, &attends, SUFFIX, |at| {
-        TokenMixer::DeltaRule(layer_at(&delta, bound, tensors, &format!("{at}.self_attn")))
+        TokenMixer::DeltaRule(Box::new(layer_at(
+            &delta,
+            bound,
+            tensors,
+            &format!("{at}.self_attn"),
+        )))
     });
     let limit = GateRule::LimitedBefore {
         limit: hy_v4::limit(reader)?,

@@ -51,7 +51,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         eps.unwrap_or(recipe.norm.eps),
     ));
     replace(&mut spec, &attends, ".input_layernorm.weight", |at| {
-        TokenMixer::StateSpace(mixer.at(&format!("{at}.mamba")))
+        TokenMixer::StateSpace(Box::new(mixer.at(&format!("{at}.mamba"))))
     });
     Ok(spec)
 }

@@ -70,7 +70,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     note_attending(reader, &attends, "selective scan (Mamba)", origin);
     let scan = Scan::read(reader, d_model, act)?;
     replace(&mut spec, &attends, ".input_layernorm.weight", |at| {
-        TokenMixer::SelectiveScan(scan.at(&format!("{at}.mamba")))
+        TokenMixer::SelectiveScan(Box::new(scan.at(&format!("{at}.mamba"))))
     });
     Ok(spec)
 }

@@ -63,7 +63,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         name_dense(tensors, block);
     }
     replace(&mut spec, &attends, SUFFIX, |at| {
-        TokenMixer::DeltaRule(delta.at(tensors, &format!("{at}.self_attn")))
+        TokenMixer::DeltaRule(Box::new(delta.at(tensors, &format!("{at}.self_attn"))))
     });
     Ok(spec)
 }

@@ -44,7 +44,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let delta = keys.read(reader, spec.d_model)?;
     replace(&mut spec, &attends, ".input_layernorm.weight", |at| {
-        TokenMixer::DeltaRule(delta.at(tensors, &format!("{at}.linear_attn")))
+        TokenMixer::DeltaRule(Box::new(delta.at(tensors, &format!("{at}.linear_attn"))))
     });
     Ok(spec)
 }

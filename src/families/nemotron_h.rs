@@ -78,7 +78,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     one("o_proj", widths[0], d_model),
                 ),
             ),
-            Kind::StateSpace => Mixer::Other(Box::new(TokenMixer::StateSpace(mixer.at(&at)))),
+            Kind::StateSpace => {
+                Mixer::Other(Box::new(TokenMixer::StateSpace(Box::new(mixer.at(&at)))))
+            }
             Kind::Dense | Kind::Experts => Mixer::None,
         };
         let mut block = BlockSpec::mixed(mixer, feed_forward.at(*kind, &at));

@@ -107,5 +107,5 @@ fn settle(tensors: &Tensors, block: &mut BlockSpec, delta: Option<&Delta>) {
     block.mlp_pre = named(&block.mlp_out, middle);
     (block.attn_out, block.mlp_out) = (None, None);
     let mixer = delta.at(tensors, &format!("{at}.linear_attn"));
-    block.mixer = Mixer::Other(Box::new(TokenMixer::DeltaRule(mixer)));
+    block.mixer = Mixer::Other(Box::new(TokenMixer::DeltaRule(Box::new(mixer))));
 }

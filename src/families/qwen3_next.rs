@@ -69,7 +69,7 @@ pub(super) fn read_as(
         gate_heads(block);
     }
     replace(&mut spec, &attends, ".input_layernorm.weight", |at| {
-        TokenMixer::DeltaRule(delta.at(tensors, &format!("{at}.linear_attn")))
+        TokenMixer::DeltaRule(Box::new(delta.at(tensors, &format!("{at}.linear_attn"))))
     });
     Ok(spec)
 }

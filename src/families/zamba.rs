@@ -27,7 +27,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_ctx,
         attends,
         shared,
-        mixer: &|at: &str| TokenMixer::SelectiveScan(scan.at(at)),
+        mixer: &|at: &str| TokenMixer::SelectiveScan(Box::new(scan.at(at))),
     };
     layers.assemble(checkpoint, reader)
 }

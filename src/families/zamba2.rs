@@ -44,7 +44,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_ctx,
         attends,
         shared,
-        mixer: &|at: &str| TokenMixer::StateSpace(mixer.at(at)),
+        mixer: &|at: &str| TokenMixer::StateSpace(Box::new(mixer.at(at))),
     };
     layers.assemble(checkpoint, reader)
 }
@@ -91,9 +91,10 @@ impl Layers<'_> {
             }
             // Files of models with an unembedding of their own hold the block for each of its layers.
             let own = format!("{at}.{}.input_layernorm.weight", shared.name);
-            let source = match tensors.contains(&own) {
-                true => layer_idx,
-                false => shared.layers[nth % shared.layers.len()],
+            let source = if tensors.contains(&own) {
+                layer_idx
+            } else {
+                shared.layers[nth % shared.layers.len()]
             };
             let of_shared = format!("{base}layers.{source}.{}", shared.name);
             let decoder = format!("{at}.mamba_decoder");

@@ -130,10 +130,10 @@ pub fn cut_words(text: &str, width: usize) -> String {
         last.is_none_or(|word| word.is_empty() || JOINING.contains(&word))
     };
     let blanks = text.match_indices(char::is_whitespace);
-    let kept = blanks
+    let mut kept = blanks
         .map(|(at, _)| &text[..at])
         .filter(|kept| kept.len() > begin && kept.width() <= room && !is_joining(kept));
-    match kept.last() {
+    match kept.next_back() {
         None => cut(text, width),
         Some(kept) => format!("{} …{end}", kept.trim_end_matches([',', ';', ':', '.'])),
     }

@@ -347,7 +347,11 @@ impl<'v, 'a> Walk<'v, 'a> {
             // Parts of later heads have the same names.
             let nth = seen.iter().filter(|what| **what == part.name()).count();
             seen.push(part.name());
-            let nth = (nth > 0).then(|| format!(".{nth}")).unwrap_or_default();
+            let nth = if nth > 0 {
+                format!(".{nth}")
+            } else {
+                Default::default()
+            };
             let key = format!("{name}mixer.{}{nth}", part.name());
             match part {
                 MixerPart::Map(_, linear) => self.linear(format_args!("{key}"), linear),

@@ -26,11 +26,11 @@ pub enum TokenMixer {
     /// A gated convolution over a few tokens.
     Convolution(ConvolutionSpec),
     /// The selective scan of Mamba.
-    SelectiveScan(SelectiveScanSpec),
+    SelectiveScan(Box<SelectiveScanSpec>),
     /// The state space of Mamba-2.
-    StateSpace(StateSpaceSpec),
+    StateSpace(Box<StateSpaceSpec>),
     /// The gated delta rule.
-    DeltaRule(DeltaRuleSpec),
+    DeltaRule(Box<DeltaRuleSpec>),
     /// The real-gated linear recurrent unit.
     GatedRecurrence(GatedRecurrenceSpec),
     /// Linear attention whose weights decay with distance.
