@@ -332,10 +332,10 @@ pub fn probe_order<O: Ops>(
         ));
     }
     let of_sound = stack.embed.sound.as_ref();
-    if of_sound.is_some_and(|stem| stem.end.is_some()) {
-        // What would be shuffled are its frames, which carry their positions with them.
+    if of_sound.is_some_and(|stem| stem.end.is_some() || stem.places.is_some()) {
+        // What would be shuffled are its frames or patches, which carry their positions with them.
         return Ok(Probed::Not(
-            "positions come from the sound around each frame, before there are frames to shuffle"
+            "positions are part of what the stem makes of the sound, before there are rows to shuffle"
                 .to_owned(),
         ));
     }

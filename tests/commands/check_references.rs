@@ -13,7 +13,7 @@ use testing::judged::{judged, prompt_of, reference_request, references_of_kinds}
 use testing::oracle_case::model_of;
 
 /// Cases in which padding before a text is part of what a mixer reads.
-const CARRYING: [&str; 10] = [
+const CARRYING: [&str; 12] = [
     "falcon_h1_b",
     "granitemoehybrid_b",
     "jamba_b",
@@ -24,6 +24,8 @@ const CARRYING: [&str; 10] = [
     "nemotron_h_b",
     "recurrent_gemma",
     "recurrent_gemma_b",
+    "zamba2_b",
+    "zamba_b",
 ];
 
 /// Cases one of whose heads has, by the chance of its random weights, queries and keys long enough to saturate it.
