@@ -120,6 +120,22 @@ fn an_encoder_and_a_decoder_are_told_by_their_names() {
         panic!("expected two stacks");
     };
     assert_eq!((encoder.n_layers(), decoder.n_layers()), (1, 2));
+    // Heads are counted on both sides: a third one of the encoder is not left out without a word.
+    let (_directory, third) = changed("pair.pt", |weights| {
+        let at = "encoder.layer_1.mh1";
+        for part in ["q", "k", "v"] {
+            let (map, bias) = (&[0.1; 128], &[0.1; 8]);
+            let name = |kind: &str| format!("{at}.attention.2.{part}.{kind}");
+            weights.insert(name("weight"), Stored::f32(&[8, 16], map));
+            weights.insert(name("bias"), Stored::f32(&[8], bias));
+        }
+        let wide = Stored::f32(&[16, 24], &[0.1; 384]);
+        weights.insert(format!("{at}.proj.weight"), wide);
+    });
+    assert_says(
+        &fails(&third, &set),
+        &["3 heads in the encoder", "2 in the decoder"],
+    );
     // A decoder whose two attentions have names that say nothing, in a file without an order.
     let (_directory, renamed) = changed("pair.pt", |weights| {
         let name = |name: &str| {

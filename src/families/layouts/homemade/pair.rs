@@ -340,6 +340,16 @@ impl<'a> Beside<'a> {
             }
             cross.insert(place.to_owned(), self.cross.with_bias(norm));
         }
+        // What is said of the decoder's heads holds for the encoder's too.
+        let apart = self.encoder.stack.layer.iter();
+        let mut apart = apart.filter_map(|entry| Some((entry, entry.n_heads?)));
+        if let (Some((entry, n)), Some(expected)) = (apart.next(), facts.size("n_heads", "n_heads"))
+            && n != expected
+        {
+            let problem =
+                format!("{n} heads in the encoder, {expected} in the decoder; expected as many");
+            return Err(facts.at(&entry.first, problem));
+        }
         let mut encoder = self.encoder.tensors(facts, is_norm_first)?;
         encoder.insert(
             "set".to_owned(),
