@@ -27,6 +27,14 @@ use super::{
 pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     let settings = std::mem::take(&mut checkpoint.settings);
     let overrides = Overrides::read(&settings)?;
+    if names_no_kind(&checkpoint.config) && !overrides.has("family") && !overrides.describes() {
+        // A trainer's own settings, by which home-made code is read.
+        let absent = Config::absent(checkpoint.config.path());
+        let own = std::mem::replace(&mut checkpoint.config, absent).into_values();
+        checkpoint
+            .plain_values
+            .insert(CONFIG.to_owned(), own.into());
+    }
     overrides.check_order(&checkpoint.tensors)?;
     let (config, names) = (
         checkpoint.config.clone(),
@@ -55,6 +63,42 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
         checkpoint: Arc::new(checkpoint),
         spec,
     })
+}
+
+/// The file of a configuration, and of a trainer's own settings.
+const CONFIG: &str = "config.json";
+
+/// Whether a configuration says in no way what kind of model it is of.
+fn names_no_kind(config: &Config) -> bool {
+    let mut renamed = config.clone();
+    published::rename_keys(&mut renamed);
+    let is_known =
+        aliases::complete(&mut renamed).is_err() || find(&mut Reader::new(&renamed)).is_ok();
+    let kinds = ["model_type", "architectures"];
+    let parts = [
+        "text_config",
+        "vision_config",
+        "encoder",
+        "decoder",
+        "backbone_config",
+    ];
+    !config.is_absent()
+        && !is_known
+        && kinds
+            .iter()
+            .chain(&parts)
+            .all(|key| renamed.get(key).is_none())
+}
+
+/// The error for weights that neither a configuration nor a layout tells of.
+fn unknown(checkpoint: &Checkpoint) -> Error {
+    let Some(Value::Object(own)) = checkpoint.plain_values.get(CONFIG) else {
+        return layouts::unknown(checkpoint);
+    };
+    let config = Config::from_map(checkpoint.config.path(), own.clone());
+    let hint = relatives::suggestions("", checkpoint, &config);
+    let problem = format!("missing, expected the name of a kind of model; {hint}");
+    Error::config(config.path(), "model_type", problem)
 }
 
 /// Reads weights that were saved inside something else: under their names without what stands before them.
@@ -116,8 +160,15 @@ fn read_spec(
     overrides: &Overrides<'_>,
     tried: Tried,
 ) -> Result<ModelSpec> {
-    if checkpoint.config.is_absent() && !overrides.describes() {
-        layouts::recognise(checkpoint, overrides, tried)?;
+    if checkpoint.config.is_absent()
+        && !overrides.describes()
+        && !layouts::recognise(checkpoint, overrides, tried)?
+    {
+        // Libraries are tried first: home-made code may still be known.
+        return Err(match tried {
+            Tried::Libraries => layouts::unknown(checkpoint),
+            Tried::All => unknown(checkpoint),
+        });
     }
     let stated = checkpoint.config.get("model_type").and_then(Value::as_str);
     let stated = stated.map(str::to_owned);

@@ -44,4 +44,5 @@ mod spellings;
 mod timm_files;
 mod tokenizer_files;
 mod told_apart;
+mod told_by_modules;
 mod wrapped;

@@ -6,6 +6,7 @@ mod globals;
 mod json;
 mod legacy;
 mod memo;
+mod module_settings;
 mod modules;
 mod pickle;
 mod pickle_objects;

@@ -10,7 +10,7 @@ use super::json::{self, Writer};
 use super::pickle::Pickled;
 use super::place::{Place, place};
 use super::value::{StoredTensor, Value, quote};
-use super::{modules, several, subclasses};
+use super::{module_settings, modules, several, subclasses};
 use crate::data_file::DataFile;
 use crate::dtype::Dtype;
 use crate::packed_bits::Parts;
@@ -43,6 +43,8 @@ const NESTS: &[&str] = &[
 pub(super) const DEEPEST_NEST: usize = 2;
 /// Key of the configuration that a pickled module contains.
 pub const MODULE_CONFIG: &str = "module.config";
+/// Key of the settings that a pickled module keeps in its attributes.
+const MODULES: &str = "module attributes";
 /// Prefix that `torch.compile` puts before a name.
 const COMPILED: &str = "_orig_mod.";
 /// Prefix that data-parallel wrappers put before every name.
@@ -174,6 +176,12 @@ pub fn collect(
                 plain_values.insert(name, value);
             }
             _ => {}
+        }
+    }
+    if module.is_some() {
+        let settings = module_settings::of(pickled, weights);
+        if !settings.is_empty() {
+            plain_values.insert(MODULES.to_owned(), Json::Object(settings));
         }
     }
     for (name, value) in module.into_iter().flatten() {

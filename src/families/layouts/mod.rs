@@ -10,6 +10,7 @@ mod llama;
 mod megatron;
 mod olmo_core;
 mod parts;
+mod templates;
 mod timm;
 mod torch_encoder;
 mod torch_parts;
@@ -54,12 +55,13 @@ static LAYOUTS: &[Layout] = &[
 ];
 
 /// Places beside the weights where trainers store values.
-const PLACES: [&str; 5] = [
+const PLACES: [&str; 6] = [
     "model_args",
     "params.json",
     "model_config.yaml",
     "header",
     "config.json",
+    "module attributes",
 ];
 
 /// Where trainers store their command-line arguments.
@@ -74,15 +76,17 @@ pub enum Tried {
     All,
 }
 
-/// Identifies the layout of the weights and gives the checkpoint a matching configuration.
+/// Identifies the layout of the weights and gives the checkpoint a matching configuration; returns whether it is known.
 ///
 /// # Errors
-/// When the layout is unknown, or leaves something open that the user has not set.
+/// When the layout leaves something open that the user has not set, or a tensor does not fit it.
 pub fn recognise(
     checkpoint: &mut Checkpoint,
     overrides: &Overrides<'_>,
     tried: Tried,
-) -> Result<()> {
+) -> Result<bool> {
+    let left_aside = templates::forget(&mut checkpoint.tensors);
+    checkpoint.remarks.extend(left_aside);
     let own = (tried == Tried::All).then_some(&homemade::LAYOUT);
     // The refusal of a library's layout for parts that it does not have: home-made code may use the same names.
     let mut refusal = None;
@@ -119,7 +123,7 @@ pub fn recognise(
             if let Some(reason) = no_text {
                 checkpoint.has_no_text(reason);
             }
-            return Ok(());
+            return Ok(true);
         }
     }
     if let Some(refusal) = refusal {
@@ -128,8 +132,13 @@ pub fn recognise(
     if overrides.has("family") {
         let config = given::describe(&checkpoint.tensors, checkpoint.config.path());
         checkpoint.describe(config);
-        return Ok(());
+        return Ok(true);
     }
+    Ok(false)
+}
+
+/// The error for weights of an unknown layout, without a configuration.
+pub fn unknown(checkpoint: &Checkpoint) -> Error {
     let all = LAYOUTS.iter().chain([&homemade::LAYOUT]);
     let known: Vec<&str> = all.map(|layout| layout.known_by).collect();
     let found: Vec<&str> = checkpoint
@@ -149,7 +158,7 @@ pub fn recognise(
         known.join(", "),
         found.join(", ")
     );
-    Err(Error::file(checkpoint.config.path(), problem))
+    Error::file(checkpoint.config.path(), problem)
 }
 
 /// Facts found out about the weights so far.
@@ -286,9 +295,23 @@ impl Facts<'_> {
 
     /// Requires a value that no shape reveals: stated beside the weights, set by the user, or listed as missing.
     fn needed(&mut self, field: &'static str, key: &str, names: &[&str]) {
-        if !self.by_statement(key, names) && !self.overrides.has(field) {
-            self.missing.push(field);
+        if self.by_statement(key, names) || self.overrides.has(field) {
+            return;
         }
+        match self.stated_anywhere(names) {
+            Some((place, value)) => self.config.put(key, value, Origin::Derived(place)),
+            None => self.missing.push(field),
+        }
+    }
+
+    /// A value under one of several names in any dictionary that a trainer stores with the weights.
+    fn stated_anywhere(&self, names: &[&str]) -> Option<(String, Value)> {
+        self.plain_values.iter().find_map(|(place, values)| {
+            names.iter().find_map(|name| {
+                let value = values.get(name).filter(|value| !value.is_null())?;
+                Some((format!("{place} {name}"), value.clone()))
+            })
+        })
     }
 
     /// A whole number of the configuration, including what the user set.
@@ -345,8 +368,13 @@ impl Facts<'_> {
             .iter()
             .map(|field| format!("--set {field}={}", example(field)))
             .collect();
+        let lacking = if self.plain_values.contains_key("config.json") {
+            "config.json names no kind of model"
+        } else {
+            "there is no config.json"
+        };
         let problem = format!(
-            "there is no config.json, and tensor names and shapes do not tell {}; pass them as in {}, or put them under [set] in attnscope.toml",
+            "{lacking}, and tensor names and shapes do not tell {}; pass them as in {}, or put them under [set] in attnscope.toml",
             self.missing.join(", "),
             examples.join(" ")
         );

@@ -3,6 +3,7 @@
 use attnscope_compute::error::Result;
 
 use super::Facts;
+use super::homemade::HEADS;
 
 /// The tensor that every encoder and decoder layer has.
 pub const SELF_ATTENTION: &str = "self_attn.in_proj_weight";
@@ -129,14 +130,11 @@ impl Outside {
 
 /// Asks for settings that tensors of such layers never reveal.
 pub fn ask(facts: &mut Facts<'_>) {
-    for (field, key) in [
-        ("n_heads", "nhead"),
-        ("activation", "activation"),
-        ("norm_first", "norm_first"),
-        ("embed_scale", "embed_scale"),
-    ] {
-        facts.needed(field, key, &[key]);
+    facts.needed("n_heads", "nhead", &HEADS);
+    for key in ["activation", "norm_first", "embed_scale"] {
+        facts.needed(key, key, &[key]);
     }
+    facts.by_statement("layer_norm_eps", &["layer_norm_eps", "norm_eps"]);
     facts.remarks.push(
         "attention is run over the positions of a sequence; code that gives torch.nn a batch of sequences without batch_first=True \
          attends over the batch instead"

@@ -21,6 +21,7 @@ use self::pair::{Beside, Pair};
 use self::parts::Parts;
 use self::stack::{Entry, Stack};
 use self::untold::Untold;
+pub use self::values::HEADS;
 use super::{Facts, Layout};
 use crate::reading::described::{HEAD, name_in_layer};
 
@@ -348,6 +349,9 @@ impl<'a> HomeMade<'a> {
             untold.put(facts, "norm", json!(word), word);
             is_rms
         };
+        if facts.by_statement("norm_eps", &["norm_eps", "layer_norm_eps"]) {
+            return;
+        }
         if is_rms {
             untold.put(facts, "norm_eps", json!(1e-5), "1e-5");
         } else {
@@ -362,6 +366,10 @@ impl<'a> HomeMade<'a> {
         };
         if let Some(is_first) = facts.overrides.flag("norm_first") {
             facts.by_names("norm_first", is_first);
+            return is_first;
+        }
+        if let Some((_, Value::Bool(is_first))) = facts.stated_anywhere(&["norm_first"]) {
+            facts.needed("norm_first", "norm_first", &["norm_first"]);
             return is_first;
         }
         if norm.has_word(&["pre", "prenorm"]) {
@@ -421,7 +429,9 @@ impl<'a> HomeMade<'a> {
                 &format!("{} ([tensors] says otherwise)", gate.first),
             );
         }
-        if facts.overrides.has("activation") {
+        let is_stated = || facts.stated_anywhere(&["activation"]).is_some();
+        if facts.overrides.has("activation") || is_stated() {
+            facts.needed("activation", "activation", &["activation"]);
             return;
         }
         if self.parts.gate.is_some() {

@@ -40,12 +40,26 @@ fn module_of(entry: &Entry) -> &str {
     entry.first.split('.').next().unwrap_or_default()
 }
 
-/// The module of a head that has several matrices: it begins at the width of the layers, and has no table.
+/// Words for a head that reads all positions in one row.
+const HEADS: [&str; 8] = [
+    "head",
+    "classifier",
+    "regressor",
+    "decoder",
+    "output",
+    "out",
+    "fc",
+    "predictor",
+];
+
+/// The module of a head that has several matrices: it begins at the width of the layers, or of all positions, and has no table.
 fn head_of_several(outside: &[Entry], width: Option<usize>) -> Option<String> {
     let width = width?;
     let is_matrix = |entry: &&Entry| entry.shape.len() == 2 && !is_of_positions(entry);
     let matrices: Vec<&Entry> = outside.iter().filter(is_matrix).collect();
-    let begins = |entry: &&&Entry| entry.shape[1] == width && hint(entry) <= 0;
+    let reads_all = |entry: &Entry| entry.shape[1].is_multiple_of(width) && entry.has_word(&HEADS);
+    let begins =
+        |entry: &&&Entry| (entry.shape[1] == width || reads_all(entry)) && hint(entry) <= 0;
     let found = matrices.iter().find(|entry| {
         let own = module_of(entry);
         let inside = || matrices.iter().filter(|other| module_of(other) == own);
