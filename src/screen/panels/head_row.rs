@@ -10,6 +10,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
+use super::rows::has_entropy;
 use crate::figure::{bar, change, figure, fit, share};
 use crate::state::scene::Scene;
 use crate::state::views::Axis;
@@ -164,7 +165,12 @@ fn figures(
     let is_exact = pooling == 1 || single.is_some();
     let exact = if is_exact { "" } else { " max of cell" };
     let masked = score == f32::NEG_INFINITY;
-    let score_text = if masked {
+    let is_model = app
+        .subject()
+        .is_some_and(|subject| subject.model().is_some());
+    let score_text = if app.no_scores().is_some() && !is_model {
+        "not recorded".to_owned()
+    } else if masked {
         "masked".to_owned()
     } else {
         digits.of(score, 5)
@@ -227,7 +233,9 @@ fn figures(
     }
     entry("visible keys", row.n_visible.to_string());
     let entropy = figure(f64::from(row.entropy), 0);
-    if digits == Digits::All {
+    if !has_entropy(head) {
+        entry("row entropy", "sum is not 1".to_owned());
+    } else if digits == Digits::All {
         entry("row entropy", format!("{entropy} nats"));
     } else {
         entry("entropy, nats", entropy);

@@ -213,13 +213,17 @@ fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>
     lines
 }
 
-/// The tokenizer's name; a reason for having none is wrapped over several lines.
+/// The tokenizer's name, or what a recording is; a reason for having none is wrapped over several lines.
 fn tokenizer_lines(app: Scene<'_>, name_width: usize, room: usize) -> Vec<Line<'static>> {
     let lines = wrapped(&app.tokenizer, room.max(1)).into_iter();
     // A path may be longer than a line.
     let parts = lines.flat_map(|line| crate::figure::chunks(&line, room.max(1)));
+    let is_model = app
+        .subject()
+        .is_some_and(|subject| subject.model().is_some());
+    let first = if is_model { "tokenizer" } else { "read as" };
     let line = |(idx, part): (usize, String)| {
-        let name = if idx == 0 { "tokenizer" } else { "" };
+        let name = if idx == 0 { first } else { "" };
         Line::from(vec![
             Span::raw(format!(" {} ", fit(name, name_width))),
             Span::styled(part, app.theme.strong()),

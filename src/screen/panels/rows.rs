@@ -1,5 +1,6 @@
 //! Figures of every row of the selected head, and the questions that lead from a collapse to its cause.
 
+use attnscope_checks::stats::{HeadReport, Stat};
 use attnscope_compute::attention::{HeadSummary, RowSummary, SoftmaxAxis};
 use attnscope_run::{Bearing, Question, questions, separates};
 use ratatui::Frame;
@@ -19,6 +20,8 @@ use crate::widgets::frame::{framed, selection_title, waiting};
 const TOKEN: usize = 12;
 const FIGURE: usize = 9;
 
+const ENTROPY: &str = "entropy";
+
 /// A column: its title, whether a narrow screen shows it, and its value.
 type Column = (&'static str, bool, fn(&RowSummary, f32) -> f32);
 
@@ -30,7 +33,7 @@ const COLUMNS: [Column; 8] = [
     ("‖scores‖", true, |row, _| row.score_norm),
     ("mean", false, |row, _| row.score_mean),
     ("std", true, |row, _| row.score_var.sqrt()),
-    ("entropy", true, |row, _| row.entropy),
+    (ENTROPY, true, |row, _| row.entropy),
     ("largest", true, |row, _| row.top1),
 ];
 
@@ -41,15 +44,25 @@ pub fn figures(row: &RowSummary, k_norm: f32) -> impl Iterator<Item = (&'static 
         .map(move |(name, _, of)| (*name, of(row, k_norm)))
 }
 
+/// Whether rows of a head are distributions over keys: others have no entropy. A value that is not finite stays visible.
+pub fn has_entropy(head: &HeadReport) -> bool {
+    let mut real = head.summary.rows.iter().filter(|row| row.is_real);
+    !head.stats.of(Stat::EffectiveKeys).is_nan() || real.any(|row| row.entropy.is_nan())
+}
+
 /// Whether each column is available. For a model all are, because a NaN must be visible.
 pub fn known_columns(app: Scene<'_>, head: &HeadSummary) -> [bool; COLUMNS.len()] {
+    let report = app
+        .layer()
+        .and_then(|layer| layer.heads.get(app.selection.head_idx));
+    let has_entropy = report.is_none_or(has_entropy);
     let is_model = app
         .subject()
         .is_some_and(|subject| subject.model().is_some());
     let k_norm = mean_key_norm(head);
-    COLUMNS.map(|(_, _, of)| {
+    COLUMNS.map(|(name, _, of)| {
         let mut real = head.rows.iter().filter(|row| row.is_real);
-        is_model || real.any(|row| !of(row, k_norm).is_nan())
+        (name != ENTROPY || has_entropy) && (is_model || real.any(|row| !of(row, k_norm).is_nan()))
     })
 }
 
@@ -235,16 +248,22 @@ const LEAST_SCALE: usize = 12;
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSummary) {
     let theme = &app.theme;
     let before = head_before(app);
-    let inside = framed(
-        frame,
-        area,
-        app,
-        if before.is_some() {
-            " change of each query · entropy in nats ".to_owned() + &app.filter_note(List::Tokens)
-        } else {
-            " one query per line · entropy in nats ".to_owned() + &app.filter_note(List::Tokens)
-        },
-    );
+    let what = if before.is_some() {
+        "change of each query"
+    } else {
+        "one query per line"
+    };
+    let known = COLUMNS.iter().zip(known_columns(app, head));
+    let has_entropy = known
+        .into_iter()
+        .any(|((name, ..), known)| known && *name == ENTROPY);
+    let unit = if has_entropy {
+        " · entropy in nats"
+    } else {
+        ""
+    };
+    let title = format!(" {what}{unit} {}", app.filter_note(List::Tokens));
+    let inside = framed(frame, area, app, title);
     let width = inside.width as usize;
     let shown = shown_columns(app, head, width);
     let n_columns = shown.iter().filter(|shown| **shown).count();
