@@ -152,7 +152,17 @@ fn change(key: &str, value: &str) -> Result<Change, String> {
             _ => None,
         },
     };
-    found.ok_or_else(|| format!("{key}: expected {takes}, found {value:?}"))
+    found.ok_or_else(|| {
+        // A place in the value's stead: what was meant is a drop there.
+        let first = value.split(',').next().unwrap_or_default();
+        let is_place = key == "drop" && Place::from_str(first.trim()).is_ok();
+        let hint = if is_place {
+            format!("; places follow @, as in drop=zero@{value}")
+        } else {
+            String::new()
+        };
+        format!("{key}: expected {takes}, found {value:?}{hint}")
+    })
 }
 
 fn scale(value: &str) -> Option<Change> {
@@ -357,5 +367,7 @@ mod tests {
                 "{message}"
             );
         }
+        let message = "drop=L1H2".parse::<WhatIf>().expect_err("a place");
+        assert!(message.contains("as in drop=zero@L1H2"), "{message}");
     }
 }
