@@ -265,6 +265,7 @@ fn draw_grid(
             &figure(ends.1, 0),
             9,
         ),
+        _ if app.awaits_effects() => Line::styled(" measuring … c stops", app.theme.dim()),
         // The ranking has room for the reason.
         Some(_) => Line::styled(" no values", app.theme.dim()),
         None => Line::styled(" no value yet", app.theme.dim()),
