@@ -117,7 +117,7 @@ impl Alone<'_> {
             );
             let residual = of_a.get(&(stack.stack, Hook::ResidPre));
             // A layer can run only on rows of its own layout.
-            let width = b.d_input(stack);
+            let width = b.d_input(stack, layer_idx);
             let Some(input) = rows
                 .as_ref()
                 .or(residual)

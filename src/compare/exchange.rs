@@ -1,5 +1,6 @@
 //! Keeps A's values of a layer until B's are compared with them: a tap for each side on one store.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ use attnscope_spec::{ModelSpec, Stack};
 
 use super::gap::{Axes, HookGap, same_bits};
 use super::largest::Largest;
+use super::layer_tokens::tokens_of;
 use super::rows::{Compare, Keep, Keeping, RowGaps, Shared, write_rows};
 
 /// Hook under which everything after the last layer is reported.
@@ -106,15 +108,9 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Returns the tokens of an attention's queries and of its keys.
-    pub fn sequences(&self, stack: Stack) -> (&'a Sequence, &'a Sequence) {
-        let main = &self.input.sequence;
-        let source = self.input.source.as_ref().unwrap_or(main);
-        match stack {
-            Stack::Encoder => (source, source),
-            Stack::Cross => (main, source),
-            _ => (main, main),
-        }
+    /// Returns the tokens of the queries of the layer's attention, and of its keys.
+    pub fn sequences(&self, stack: Stack) -> (Cow<'a, Sequence>, Cow<'a, Sequence>) {
+        tokens_of(self.spec, self.input, (stack, self.layer_idx.get()))
     }
 
     pub fn attention(&self, stack: Stack) -> Option<&'a AttentionSpec> {
@@ -190,7 +186,7 @@ impl<'a> Exchange<'a> {
             stack,
             hook,
             gap,
-            largest: self.largest(both, width, sequence),
+            largest: self.largest(both, width, &sequence),
             width,
         });
         Ok(())
@@ -330,7 +326,7 @@ impl<'a> Exchange<'a> {
             stack: Stack::Encoder,
             hook: AFTER,
             gap: HookGap::of_vectors(Axes::Queries, None, both, width, &is_real),
-            largest: self.largest(both, width, source),
+            largest: self.largest(both, width, &source),
             width,
         }));
         Ok(())

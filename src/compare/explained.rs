@@ -33,7 +33,7 @@ pub(super) fn explained(
             return Ok(knob.map(|knob| of.turned(knob)));
         }
     }
-    let (queries, keys) = of.sequences(stack);
+    let (queries, keys) = of.sequences((stack, layer_idx));
     let repeated = || {
         let turned = [Hook::RotQ, Hook::RotK].map(|hook| before.get(&(stack, hook)));
         let [Some(q), Some(k)] = turned else {

@@ -119,7 +119,7 @@ pub(super) fn of_vectors(
     let Some(attention) = of.model.spec.attention(stack, layer_idx) else {
         return Ok(None);
     };
-    let (queries, keys) = of.sequences(stack);
+    let (queries, keys) = of.sequences((stack, layer_idx));
     let is_of_keys = matches!(hook, Hook::K | Hook::V | Hook::RotK);
     let (n_heads, sequence) = if is_of_keys {
         (attention.n_kv_heads, keys)
@@ -153,7 +153,7 @@ pub(super) fn of_vectors(
     };
     let [model, recorded] = [(values, n_heads), (recorded.as_slice(), n_written)]
         .map(|(values, n_heads)| Heads { values, n_heads });
-    let held = held(model, recorded, sequence, tolerance);
+    let held = held(model, recorded, &sequence, tolerance);
     let Some(held) = held else { return Ok(None) };
     // A recorder that keeps one copy of each key head takes these of heads that were repeated as a whole.
     let times = attention.n_heads / attention.n_kv_heads.max(1);
@@ -199,7 +199,7 @@ pub(super) fn of_scores(
     } = *attention;
     let is_plain = attention.softcap.is_none() && attention.bias == Bias::None;
     let may_be = n_kv_heads > 1 && n_heads > n_kv_heads && n_heads.is_multiple_of(n_kv_heads);
-    let (queries, keys) = of.sequences(stack);
+    let (queries, keys) = of.sequences((stack, layer_idx));
     let form = Form::Cells {
         n_heads,
         n_queries: queries.len(),

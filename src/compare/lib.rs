@@ -15,6 +15,7 @@ mod inferred_knob;
 mod knob;
 mod knobs;
 mod largest;
+mod layer_tokens;
 mod lockstep;
 pub mod logprobs;
 mod map;

@@ -352,7 +352,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
             exchange,
             tolerances: &judged.tolerances,
             floor: self.sides.floors.of_hooks,
-            first: first_tokens(specs, (stack, [layer_a, layer_b]), tokens, has_knobs),
+            first: first_tokens(specs, (stack, [layer_a, layer_b]), &tokens, has_knobs),
         };
         let of_encoder = self.engines.pass_for_b(&a.pass);
         let of_b = (of_b, layer_b, weights);
@@ -399,7 +399,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         let mut rows = write_rows(exchange.rows(stack));
         let recompute = RecomputeInputs {
             spec: spec.clone(),
-            visibility: visibility(spec, queries, keys),
+            visibility: visibility(spec, &queries, &keys),
             positions: queries.positions.clone(),
             sinks: tables.sinks.map(Cow::into_owned),
             buckets: tables.buckets.map(Cow::into_owned),

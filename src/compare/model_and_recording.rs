@@ -9,6 +9,7 @@ use attnscope_spec::{Model, Stack};
 use super::comparison::Side;
 use super::gap::{Axes, HookGap};
 use super::knobs::KnobDifference;
+use super::layer_tokens::tokens_of;
 use super::recording::{Form, Recording, told_apart};
 
 /// A model paired with the recording that it is compared with.
@@ -45,15 +46,9 @@ impl ModelAndRecording<'_> {
             || grids.any(|stack| (0..spec.n_layers(stack)).any(|idx| has(stack, idx)))
     }
 
-    /// Returns the tokens of queries and of keys.
-    pub(super) fn sequences(&self, stack: Stack) -> (&Sequence, &Sequence) {
-        let main = &self.input.sequence;
-        let source = self.input.source.as_ref().unwrap_or(main);
-        match stack {
-            Stack::Encoder => (source, source),
-            Stack::Cross => (main, source),
-            _ => (main, main),
-        }
+    /// Returns the tokens of the queries of a layer's attention, and of its keys.
+    pub(super) fn sequences(&self, at: (Stack, usize)) -> (Cow<'_, Sequence>, Cow<'_, Sequence>) {
+        tokens_of(&self.model.spec, self.input, at)
     }
 
     /// Orders values of the model and of the recording as those of A and B.
@@ -115,7 +110,7 @@ impl ModelAndRecording<'_> {
         if let Some(slack) = self.recording.slack(place, form)? {
             told_apart(values.to_mut(), &mut recorded, &slack);
         }
-        let (queries, keys) = self.sequences(stack);
+        let (queries, keys) = self.sequences((stack, layer_idx));
         let (axes, sequence) = if is_of_keys {
             (Axes::Keys, keys)
         } else {

@@ -1,7 +1,7 @@
 //! The knobs by which position affects scores.
 
 use attnscope_compute::attention::{AttentionSpec, Bias, GridFrequencies, GridPlaces};
-use attnscope_spec::{PositionTable, Sines};
+use attnscope_spec::{PairValues, PositionTable, Sines, StepSource};
 
 use super::knob::KnobKind::{Computation, Shape};
 use super::knob::KnobValue;
@@ -115,5 +115,15 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
             let until = KnobValue::or_none(relative.log_until, KnobValue::count);
             list.add(Computation, "bias_log_until", until);
         }
+    }
+}
+
+/// What distances in rows and columns of a picture add to scores.
+pub(super) fn step_word(steps: &StepSource) -> &'static str {
+    match (&steps.tables, &steps.pairs) {
+        (Some(_), _) => "vectors",
+        (None, Some(PairValues::Stored(_))) => "values by head",
+        (None, Some(PairValues::Made(_))) => "a network",
+        (None, None) => "none",
     }
 }

@@ -60,12 +60,12 @@ pub(super) fn alone<O: Ops>(
     scratch: &mut Scratch<O>,
     floors: &Floors,
 ) -> Result<f64> {
-    let width = of.model.spec.d_input(stack);
+    let width = of.model.spec.d_input(stack, layer_idx);
     // Recordings have only the residual, not the other contents of such rows.
     if stack.rows.is_some() {
         return Ok(0.0);
     }
-    let (queries, _) = of.sequences(stack.stack);
+    let (queries, _) = of.sequences((stack.stack, layer_idx));
     let form = Form::Vectors {
         n_heads: None,
         n_positions: queries.len(),
@@ -82,6 +82,8 @@ pub(super) fn alone<O: Ops>(
     let mut input = read(layer_idx, Hook::ResidPre)?;
     if input.is_none()
         && let Some(before) = layer_idx.checked_sub(1)
+        // What the last layer of a stage gives is merged before the next layer reads it.
+        && stack.blocks().get(before).is_none_or(|block| block.merge.is_none())
     {
         input = read(before, Hook::ResidPost)?;
     }

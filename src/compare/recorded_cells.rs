@@ -73,7 +73,7 @@ impl CellRows<'_> {
     /// Reads the recorded scores and pattern of an attention.
     pub fn begin(&self, stack: Stack, layer_idx: usize) -> Result<()> {
         let of = self.of;
-        let (queries, keys) = of.sequences(stack);
+        let (queries, keys) = of.sequences((stack, layer_idx));
         let n_heads = of.model.spec.n_heads(stack, layer_idx);
         let form = Form::Cells {
             n_heads,

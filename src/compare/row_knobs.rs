@@ -31,6 +31,8 @@ pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
     list.word(Shape, "last_mixer", spec.last_mixer.is_some());
     list.word(Shape, "token_branch", spec.by_token.is_some());
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
+    let merge = spec.merge.as_ref().map(|merge| merge.words());
+    list.word(Shape, "merge", merge.unwrap_or("none".to_owned()));
     for (name, sum) in ["attn_sum", "mlp_sum"].into_iter().zip(&spec.sums) {
         let rule = sum.as_ref().map(|sum| sum.rule.to_string());
         list.word(Computation, name, rule.unwrap_or("plain".to_owned()));

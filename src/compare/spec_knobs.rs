@@ -12,7 +12,7 @@ use attnscope_spec::{
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
-use super::position_knobs::{position, table_words};
+use super::position_knobs::{position, step_word, table_words};
 use super::row_knobs::{ends, row, sharing_word};
 use super::serving_knobs::ServingKnobs;
 
@@ -466,7 +466,7 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
     }
     list.word(Shape, "relative", spec.relative.is_some());
     if let Some(steps) = &spec.steps {
-        list.word(Shape, "steps", steps.tables.is_some());
+        list.word(Shape, "steps", step_word(steps));
     }
     list.word(Shape, "bias_gate", spec.bias_gate.is_some());
     let difference = spec.difference.as_ref();
@@ -484,6 +484,7 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
         list.word(Shape, "latent_sharing", sharing_word(latent.shared));
     }
     list.word(Shape, "query_growth_by_head", spec.q_growth.is_some());
+    list.word(Shape, "head_scales", spec.head_scales.is_some());
 }
 
 /// Adds a norm's presence and kind, and its epsilon, which is one knob for all norms that share it.

@@ -68,6 +68,12 @@ pub(super) fn read_with_senses(
     if encoder.stacks.len() > 1 || embed.patches.is_none() && embed.sound.is_none() {
         return Err(refused(reader));
     }
+    if encoder.stacks[0].is_staged() {
+        let problem = format!(
+            "expected an encoder whose layers have one number of positions: one in stages is read alone, found {kind:?}"
+        );
+        return Err(Error::config(reader.path(), "encoder.model_type", problem));
+    }
     encoder.head = None;
     inner.forget(&["head", "mask"]);
     reader.absorb("encoder", inner);

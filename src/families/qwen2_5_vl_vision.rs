@@ -86,6 +86,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     rows: side,
                     columns: side,
                     n_first: 0,
+                    shift: [0; 2],
                 }),
             });
         }

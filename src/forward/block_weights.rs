@@ -40,6 +40,8 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub k_norm: Option<O::Norm<'a>>,
     /// Scale and bias of the growth of each head's queries. // [head] each
     pub q_growth: Option<[Cow<'a, [f32]>; 2]>,
+    /// What multiplies the queries of each head, besides the scale of scores. // [head]
+    pub head_scales: Option<Vec<f32>>,
     pub v_norm: Option<O::Norm<'a>>,
     pub latent: Option<LatentWeights<'a, O>>,
     /// [head]
@@ -103,6 +105,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             q_norm: shelf.optional_norm(&spec.q_norm)?,
             k_norm: shelf.optional_norm(&spec.k_norm)?,
             q_growth: shelf.growth(spec.q_growth.as_deref())?,
+            head_scales: shelf.head_scales(spec.head_scales.as_deref())?,
             v_norm: shelf.optional_norm(&spec.v_norm)?,
             latent,
             sinks: match &spec.sinks {

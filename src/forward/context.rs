@@ -137,6 +137,26 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
+    /// Makes the context of a layer that has other tokens than the prompt.
+    #[must_use]
+    pub fn over<'b>(&'b self, sequence: &'b Sequence) -> BlockContext<'b, O> {
+        BlockContext {
+            ops: self.ops,
+            tensors: self.tensors,
+            sequence,
+            bucket_values: self.bucket_values.clone(),
+            memory: self.memory.as_ref().map(|memory| Memory {
+                hidden: memory.hidden,
+                sequence: memory.sequence,
+                ends: memory.ends,
+            }),
+            pace: self.pace,
+            copies: self.copies,
+            n_past: self.n_past,
+            known: self.known,
+        }
+    }
+
     /// Returns the position of every row of the residual.
     pub(super) fn positions(&self) -> Cow<'_, [usize]> {
         let positions = &self.sequence.positions[self.n_past..];

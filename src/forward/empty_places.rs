@@ -4,7 +4,7 @@ use attnscope_compute::attention::{HeadSummary, RelativeTables, Run, SoftmaxAxis
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::NumberFormat;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{LinearSource, ProjectionSpec, StepSource};
+use attnscope_spec::{LinearSource, PairValues, ProjectionSpec, StepSource};
 
 use super::rounded::round_read;
 use super::weights::WeightReader;
@@ -46,9 +46,15 @@ impl<'a, O: Ops> WeightReader<'a, O> {
             ],
             None => Default::default(),
         };
+        let pairs = match &steps.pairs {
+            Some(PairValues::Stored(table)) => round_read(self.table(table)?, format).into_owned(),
+            Some(PairValues::Made(network)) => self.made_values(network)?,
+            None => Vec::new(),
+        };
         Ok(StepTables {
             rows,
             columns,
+            pairs,
             empty_key: bias(&spec.k)?,
             empty_value: bias(&spec.v)?,
         })

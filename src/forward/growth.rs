@@ -1,17 +1,18 @@
-//! Growth of queries with their position: by a rule, the same in all heads, or as a model learned it for each head.
+//! Growth of queries with their position: by a rule, the same in all heads, or as a model learned it for each head. Learned factors of
+//! heads.
 
 use std::borrow::Cow;
 
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::HeadGrowth;
+use attnscope_spec::{HeadGrowth, HeadScales};
 
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::weights::WeightReader;
 
-/// Multiplies each query by the factors of its position. // q: [position, width]
+/// Multiplies each query by the factors of its position and of its head. // q: [position, width]
 pub(super) fn grow_rows<O: Ops>(
     (attention, weights): (&AttentionSpec, &AttentionWeights<'_, O>),
     positions: &[usize],
@@ -26,6 +27,12 @@ pub(super) fn grow_rows<O: Ops>(
     }
     if let Some(growth) = &weights.q_growth {
         grow_heads(growth, positions, width, q);
+    }
+    if let Some(scales) = &weights.head_scales {
+        let d_head = (width / scales.len().max(1)).max(1);
+        for (head, scale) in q.chunks_mut(d_head).zip(scales.iter().cycle()) {
+            head.iter_mut().for_each(|value| *value *= scale);
+        }
     }
 }
 
@@ -70,5 +77,18 @@ impl<'a, O: Ops> WeightReader<'a, O> {
             ])),
             None => Ok(None),
         }
+    }
+
+    /// The learned factors of the scores of each head. // [head]
+    pub(super) fn head_scales(self, scales: Option<&HeadScales>) -> Result<Option<Vec<f32>>> {
+        let Some(scales) = scales else {
+            return Ok(None);
+        };
+        let stored = self.tensors.expect(&scales.logarithms, &scales.shape())?;
+        let logarithms = stored.widen()?;
+        let most = scales.most.ln();
+        // Not `min`, which would turn a NaN into the largest factor.
+        let factor = |log: &f32| if *log > most { most } else { *log }.exp();
+        Ok(Some(logarithms.iter().map(factor).collect()))
     }
 }

@@ -1,5 +1,7 @@
 //! One layer of a stack: a block, or a whole recurrent network.
 
+use std::borrow::Cow;
+
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -12,6 +14,7 @@ use super::block::run_block;
 use super::block_weights::BlockWeights;
 use super::context::BlockContext;
 use super::hook::Hooks;
+use super::merge::merge_patches;
 use super::recurrent::{self, FinalStates};
 use super::scratch::Scratch;
 
@@ -75,7 +78,7 @@ pub struct LayerRun {
     pub ends: FinalStates,
 }
 
-/// Runs one layer on the residual, in place.
+/// Runs one layer on the residual, in place; the last layer of a stage leaves the rows of the next.
 ///
 /// # Errors
 /// When the pace stops it, a tensor differs from its spec, the device fails, or a hook cannot keep what it asked for.
@@ -99,7 +102,19 @@ pub fn run_layer<O: Ops>(
         }),
         (Layers::Blocks(blocks), Some(weights)) => {
             let block = &blocks[layer_idx];
+            let sequence = context.sequence.of_layer(stack, layer_idx);
+            let of_stage;
+            let context = match &sequence {
+                Cow::Borrowed(_) => context,
+                Cow::Owned(sequence) => {
+                    of_stage = context.over(sequence);
+                    &of_stage
+                }
+            };
             let ran = run_block(context, block, weights, resid, scratch, hooks)?;
+            if let Some(merge) = block.merge.as_deref() {
+                merge_patches(context, merge, resid)?;
+            }
             Ok(LayerRun {
                 attention: ran.attention,
                 cross: ran.cross,

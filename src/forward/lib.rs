@@ -34,6 +34,8 @@ mod latents;
 mod later;
 mod layer;
 pub mod low_rank;
+mod made_values;
+mod merge;
 mod mixer;
 mod mixing;
 mod mlp;

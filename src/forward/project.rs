@@ -69,7 +69,8 @@ pub(super) fn project<O: Ops>(
     if has_keys {
         store_keys(ops, attention, spec, &mut s.k)?;
     }
-    if attention.growth.is_some() || weights.q_growth.is_some() {
+    let grows = attention.growth.is_some() || weights.q_growth.is_some();
+    if grows || weights.head_scales.is_some() {
         let host = ops.get(&s.q)?;
         let (width, mut values) = (host.width, host.values.into_owned());
         let of = (attention, weights);

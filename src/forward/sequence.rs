@@ -8,6 +8,7 @@ use attnscope_compute::attention::{
     AttentionSpec, Globals, GridTurn, KeyRank, PickedKeys, RopeSpec, Visibility,
 };
 use attnscope_prompt::{Picture, Sound};
+use attnscope_spec::StackSpec;
 
 /// One sequence of input tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +32,23 @@ impl Sequence {
             positions,
             ..Self::default()
         }
+    }
+
+    /// Returns the tokens of a layer: those of the prompt in the first stage, the patches that were merged of them in later ones.
+    pub fn of_layer(&self, stack: &StackSpec, layer_idx: usize) -> Cow<'_, Self> {
+        let Some(grid) = stack.grid_of(layer_idx) else {
+            return Cow::Borrowed(self);
+        };
+        let n = grid[0] * grid[1];
+        Cow::Owned(Self {
+            tokens: (0..n as u32).collect(),
+            positions: (0..n).collect(),
+            picture: self
+                .picture
+                .as_ref()
+                .map(|picture| Arc::new(picture.merged_to(grid))),
+            ..Self::default()
+        })
     }
 
     /// Returns which tokens see each other in self-attention.

@@ -90,6 +90,20 @@ impl Prompt {
         self.lost.and(source.unwrap_or_default())
     }
 
+    /// The prompt of layers that see a picture's patches merged to this many rows and columns.
+    #[must_use]
+    pub fn merged_to(&self, grid: [usize; 2]) -> Self {
+        let n = grid[0] * grid[1];
+        let picture = self.picture.as_ref().map(|picture| picture.merged_to(grid));
+        Self {
+            tokens: (0..n as u32).collect(),
+            labels: picture.as_ref().map(Picture::labels).unwrap_or_default(),
+            positions: (0..n).collect(),
+            picture: picture.map(Arc::new),
+            ..Self::default()
+        }
+    }
+
     /// The prompt that the user gave: the encoder's if there is an encoder.
     pub fn given(&self) -> &Prompt {
         self.source.as_deref().unwrap_or(self)

@@ -121,6 +121,8 @@ impl TracePlan {
                 Stack::Encoder => given.tokens.len(),
                 _ => prompt.tokens.len(),
             };
+            let own = spec.stacks.iter().find(|own| own.stack == stack);
+            let n_queries = own.map_or(n_queries, |own| own.n_positions(layer_idx, n_queries));
             let n_keys = match stack {
                 Stack::Cross => given.tokens.len(),
                 _ => n_queries,
@@ -136,8 +138,7 @@ impl TracePlan {
                 None => chosen("head", selection.heads.as_deref(), attention.n_heads)?,
             };
             let n_heads = heads.len();
-            let own = spec.stacks.iter().find(|own| own.stack == stack);
-            let d_resid = own.map_or(spec.d_model, |own| spec.d_resid(own));
+            let d_resid = own.map_or(spec.d_model, |own| spec.d_resid(own, layer_idx));
             plan.heads.insert((stack, layer_idx), heads);
             let n_kv_heads = plan.kv_heads(stack, layer_idx, attention).len();
             let maps = spec.projections(stack, layer_idx);
@@ -171,7 +172,7 @@ impl TracePlan {
             plan.add(
                 &mut entries,
                 name.to_owned(),
-                vec![prompt.tokens.len(), width],
+                vec![model.spec.n_last(prompt.tokens.len()), width],
                 "F32",
             );
             if prompt.source.is_some() {

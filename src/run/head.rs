@@ -107,16 +107,17 @@ pub fn head_detail<O: Ops>(
     let streams = Streams::<O>::of(ops, model, input, kept, stack)?;
     let sequence = streams.sequence;
     let memory = streams.memory();
+    let of_layer = sequence.of_layer(spec, layer_idx);
     let n_keys = match &memory {
         Some(memory) if stack == Stack::Cross => memory.sequence.len(),
-        _ => sequence.len(),
+        _ => of_layer.len(),
     };
     let tensors = &model.checkpoint.tensors;
     let context = BlockContext::of(ops, tensors, spec, sequence, memory, pace)?;
     let _reuse = reuse_buffers();
     let mut resid = input_of_layer(&context, model, kept, (stack, layer_idx))?;
     let mut scratch = Scratch::<O>::default();
-    let n_queries = sequence.len();
+    let n_queries = of_layer.len();
     let empty = Pooled::with_cells(n_queries, n_keys, FULL_CELLS);
     let mut scores = empty.clone();
     scores.cells.fill(f32::NEG_INFINITY);
@@ -154,6 +155,7 @@ pub fn head_detail<O: Ops>(
             return Err(Error::Prompt(problem));
         };
         let only = head_idx..head_idx + 1;
+        let context = context.over(&of_layer);
         let heads = attend_heads(&context, (block, own), &resid, only, &mut sink)?;
         let (spec, _) = own.of_head(head_idx);
         if n_queries.max(n_keys) > FULL_CELLS && spec.softmax_axis == SoftmaxAxis::Keys {

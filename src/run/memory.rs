@@ -47,7 +47,7 @@ impl MemoryNeed {
         let (n_all, n_longest) =
             lengths.fold((0, 0), |(all, longest), n| (all + n, longest.max(n)));
         // Buffers of the longest prompt, and the residuals of all prompts.
-        let widths = spec.stacks.iter().map(|stack| spec.d_resid(stack));
+        let widths = spec.stacks.iter().map(|stack| spec.d_widest(stack));
         let d_widest = widths.fold(spec.d_model, usize::max);
         let of_blocks = blocks().map(|block| activations(block, d_widest));
         let of_recurrences = recurrences().map(|network| outputs(&network.linears()));
@@ -60,7 +60,7 @@ impl MemoryNeed {
         } else {
             0
         };
-        let rows = spec.stacks.iter().map(|stack| spec.d_input(stack));
+        let rows = spec.stacks.iter().map(|stack| spec.d_widest_input(stack));
         let d_row = rows.max().unwrap_or(0).max(spec.d_model);
         let values = n_longest * width.unwrap_or(0) + n_all * d_row + row_blocks;
         let rows = |grid: Stack| -> usize {

@@ -56,12 +56,15 @@ impl<'a, O: Ops> Pass<'a, O> {
         let kept = options.keep_bytes.map(|budget| {
             let layers = spec.stacks.iter().map(|stack| {
                 let n = tokens_of(stack, job.input).map_or(0, Sequence::len);
-                (stack.stack, stack.n_layers(), n * spec.d_input(stack))
+                // Merging patches makes fewer values of them.
+                (stack.stack, stack.n_layers(), n * spec.d_input(stack, 0))
             });
             let kept = Kept::plan(layers.collect(), budget);
             let main = spec.main_stack();
             Arc::new(match Recomputed::of(main) {
                 Some(_) => kept,
+                // A picture is not edited.
+                None if main.is_staged() => kept,
                 None => {
                     let n_values = job.input.sequence.len() * spec.d_model;
                     kept.with_added(main.n_layers(), n_values, budget)
@@ -104,9 +107,9 @@ impl<'a, O: Ops> Pass<'a, O> {
         tokens_of(stack, self.job.input).ok_or_else(missing)
     }
 
-    /// Width of the input of a stack's layers.
-    pub fn d_input(&self, stack: &StackSpec) -> usize {
-        self.model.spec.d_input(stack)
+    /// Width of the input of a layer.
+    pub fn d_input(&self, stack: &StackSpec, layer_idx: usize) -> usize {
+        self.model.spec.d_input(stack, layer_idx)
     }
 
     /// Computes the input of a stack's first block. // [position, width of a row]
@@ -138,7 +141,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             Begin::At { layer_idx, input } => {
                 self.tell_again(stack, layer_idx, resume)?;
                 let mut resid = O::Buffer::default();
-                let width = self.model.spec.d_input(stack);
+                let width = self.model.spec.d_input(stack, layer_idx);
                 self.ops.put(&input, width, &mut resid)?; // [position, d_model]
                 Ok((layer_idx, resid))
             }

@@ -339,6 +339,11 @@ pub fn probe_order<O: Ops>(
                 .to_owned(),
         ));
     }
+    if stack.is_staged() {
+        return Ok(Probed::Not(
+            "stages merge patches by their places, so that order is part of the model".to_owned(),
+        ));
+    }
     if input.sequence.real.is_some() {
         return Ok(Probed::Not(
             "the prompt has padding of its own: give one without".to_owned(),

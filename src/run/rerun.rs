@@ -66,7 +66,7 @@ pub(super) fn input_of_layer<O: Ops>(
     let spec = model.spec.stack_of(stack);
     let (from_layer, start) = kept.nearest((spec.stack, layer_idx)).ok_or_else(missing)?;
     let mut resid = O::Buffer::default();
-    let width = model.spec.d_input(spec);
+    let width = model.spec.d_input(spec, from_layer);
     context.ops.put(&start, width, &mut resid)?;
     run_layers(context, model, stack, from_layer..layer_idx, &mut resid)?;
     Ok(resid)
@@ -132,6 +132,8 @@ pub fn head_with<O: Ops>(
         return Ok(None);
     };
     let only = head_idx..head_idx + 1;
+    let sequence = streams.sequence.of_layer(of_stack, layer_idx);
+    let context = context.over(&sequence);
     let heads = attend_heads(&context, (block, own), &resid, only, &mut NoHooks)?.summaries;
     Ok(heads.into_iter().next())
 }

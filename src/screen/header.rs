@@ -160,11 +160,11 @@ fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
         n if n == sizes.n_heads => String::new(),
         n => format!(" ({n} kv)"),
     };
-    let heads = format!(
-        "{} × {}{kv}",
-        n_layers.join("+"),
-        counted(sizes.n_heads, "head")
-    );
+    let layers = n_layers.join("+");
+    let heads = match fewest_and_most(subject) {
+        Some([fewest, most]) => format!("{layers} × {fewest}–{most} heads"),
+        None => format!("{layers} × {}{kv}", counted(sizes.n_heads, "head")),
+    };
     let parts = [
         Some((0, subject.kind().to_owned())),
         Some((1, heads)),
@@ -174,6 +174,19 @@ fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
         Some((2, app.device.to_string())),
     ];
     parts.into_iter().flatten().collect()
+}
+
+/// The numbers of heads of the layers with fewest and with most, if they differ.
+fn fewest_and_most(subject: &Subject) -> Option<[usize; 2]> {
+    let grids = subject.shape();
+    let of_layers = || {
+        grids
+            .iter()
+            .flat_map(|grid| &grid.n_heads)
+            .filter(|n| **n > 0)
+    };
+    let (fewest, most) = (of_layers().min()?, of_layers().max()?);
+    (fewest != most).then_some([*fewest, *most])
 }
 
 /// What sets A apart, if it is a run of before that is not the text through the checkpoint as it is.

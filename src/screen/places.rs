@@ -31,16 +31,19 @@ impl App {
 
     /// Selects the next head in reading order.
     pub(super) fn next_head(&mut self, by: isize) {
-        let n_heads = self.scene().n_heads();
-        if n_heads == 0 {
+        let (grid, here) = (self.selection.stack, self.selection);
+        let Some(subject) = self.scene().subject() else {
             return;
+        };
+        // Layers may have different numbers of heads.
+        let heads = (0..subject.n_layers(grid)).flat_map(|layer_idx| {
+            (0..subject.n_heads(grid, layer_idx)).map(move |head_idx| (layer_idx, head_idx))
+        });
+        let heads: Vec<(usize, usize)> = heads.collect();
+        let place = heads.partition_point(|at| *at < (here.layer_idx, here.head_idx));
+        if let Some(at) = heads.get(step(place, by, heads.len())) {
+            (self.selection.layer_idx, self.selection.head_idx) = *at;
         }
-        let place = step(
-            self.selection.layer_idx * n_heads + self.selection.head_idx,
-            by,
-            self.scene().n_layers() * n_heads,
-        );
-        (self.selection.layer_idx, self.selection.head_idx) = (place / n_heads, place % n_heads);
     }
 
     /// Selects a layer above or below; skips layers without attention, which have no head to select.

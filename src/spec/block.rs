@@ -4,6 +4,7 @@ use attnscope_compute::attention::AttentionSpec;
 
 use super::conformer::ConformerSpec;
 use super::feed_forward::{FeedForward, MlpSpec};
+use super::merge::MergeSpec;
 use super::mixers::TokenMixer;
 use super::projection::ProjectionSpec;
 use super::quirks::{LastMixer, NarrowBranch, SumWeights, TokenBranch};
@@ -95,6 +96,8 @@ pub struct BlockSpec {
     pub conformer: Option<Box<ConformerSpec>>,
     /// Set if a row holds more than the residual that the block works on.
     pub row: Option<Box<BlockRow>>,
+    /// Set for the last block of a stage: how the rows of the next stage are made of those of this one.
+    pub merge: Option<Box<MergeSpec>>,
 }
 
 impl BlockSpec {
@@ -145,6 +148,7 @@ impl BlockSpec {
             resid_scale: None,
             conformer: None,
             row: None,
+            merge: None,
         }
     }
 

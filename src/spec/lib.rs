@@ -15,6 +15,7 @@ mod head;
 mod hyper;
 mod indexer;
 mod labels;
+mod merge;
 pub mod mixers;
 mod model;
 mod needed;
@@ -50,6 +51,7 @@ pub use head::{HeadSpec, TransformSpec};
 pub use hyper::{ConnectionSpec, FoldSpec, HyperSpec, StreamWeights};
 pub use indexer::{IndexMaps, IndexSource, IndexerSpec, PoolMaps};
 pub use labels::{LabelKind, Labels, Pooled};
+pub use merge::MergeSpec;
 pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
@@ -59,8 +61,8 @@ pub use patches::{
 pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;
 pub use projected::{
-    BiasGate, DistanceRows, HeadGrowth, LatentSharing, LatentSpec, QueryBiases, RelativeSource,
-    StepSource,
+    BiasGate, DistanceRows, HeadGrowth, HeadScales, LatentSharing, LatentSpec, MadeValues,
+    PairValues, QueryBiases, RelativeSource, StepSource,
 };
 pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{LastMixer, NarrowBranch, PoolingSpec, SumRule, SumWeights, TokenBranch};

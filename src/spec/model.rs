@@ -16,6 +16,7 @@ use super::timing::Timing;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSpec {
     pub family: &'static str,
+    /// Width of the residual; of several stages, that of the last.
     pub d_model: usize,
     pub d_vocab: usize,
     /// Number of positions the model supports; `None` if nothing limits it.
@@ -69,23 +70,48 @@ impl ModelSpec {
         }
     }
 
-    /// Width of a stack's residual: an encoder's last map may change it to that of the decoder.
-    pub fn d_resid(&self, stack: &StackSpec) -> usize {
-        match &stack.last_map {
-            Some(map) if stack.stack == Stack::Encoder => map.n_in,
-            _ => self.d_model,
+    /// Width of the residual in a layer of a stack. Stages have widths of their own, and an encoder's last map may change its width to
+    /// that of the decoder.
+    pub fn d_resid(&self, stack: &StackSpec, layer_idx: usize) -> usize {
+        match (stack.merged_before(layer_idx), &stack.last_map) {
+            (Some(merge), _) => merge.map.n_out(),
+            (None, _) if stack.is_staged() => stack.embed.tokens.width,
+            (None, Some(map)) if stack.stack == Stack::Encoder => map.n_in,
+            (None, _) => self.d_model,
         }
     }
 
-    /// Width of a stack's first layer input: the token embedding's width for a recurrent network.
-    pub fn d_input(&self, stack: &StackSpec) -> usize {
+    /// The number of rows of a head's outputs, or of the last hidden states, for a prompt of `n` tokens. A head that pools gives its
+    /// output for each token of the prompt.
+    pub fn n_last(&self, n: usize) -> usize {
+        let main = self.main_stack();
+        match self.head {
+            Some(_) => n,
+            None => main.n_positions(main.n_layers(), n),
+        }
+    }
+
+    /// The largest width of a residual in any layer of a stack.
+    pub fn d_widest(&self, stack: &StackSpec) -> usize {
+        let widths = (0..stack.n_layers()).map(|layer_idx| self.d_resid(stack, layer_idx));
+        widths.max().unwrap_or(self.d_model)
+    }
+
+    /// Width of a layer's input: the token embedding's width for a recurrent network.
+    pub fn d_input(&self, stack: &StackSpec, layer_idx: usize) -> usize {
         match stack.layers {
             Layers::Recurrent(_) => stack.embed.tokens.width,
             Layers::Blocks(_) => match &stack.rows {
                 Some(rows) => rows.width(),
-                None => self.d_resid(stack),
+                None => self.d_resid(stack, layer_idx),
             },
         }
+    }
+
+    /// The largest width of a layer's input in a stack.
+    pub fn d_widest_input(&self, stack: &StackSpec) -> usize {
+        let widths = (0..stack.n_layers()).map(|layer_idx| self.d_input(stack, layer_idx));
+        widths.fold(self.d_input(stack, 0), usize::max)
     }
 
     pub fn is_encoder_decoder(&self) -> bool {

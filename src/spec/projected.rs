@@ -49,6 +49,45 @@ impl HeadGrowth {
     }
 }
 
+/// Learned factors of scores by head: e to the power of a stored value, but at most so large.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadScales {
+    /// [head, 1, 1]
+    pub logarithms: String,
+    pub n_heads: usize,
+    pub most: f32,
+}
+
+impl HeadScales {
+    /// The shape of the stored values.
+    pub fn shape(&self) -> Vec<usize> {
+        vec![self.n_heads, 1, 1]
+    }
+}
+
+/// Values by both distances and head.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PairValues {
+    /// [step in rows · step in columns, head]
+    Stored(TableSource),
+    /// A small network makes them of both distances.
+    Made(Box<MadeValues>),
+}
+
+/// A network that makes a value by head of a distance in rows and one in columns, each on a logarithmic scale: most · sigmoid(down(relu(up))).
+#[derive(Debug, Clone, PartialEq)]
+pub struct MadeValues {
+    /// 2 → hidden.
+    pub up: LinearSource,
+    /// hidden → n_heads.
+    pub down: LinearSource,
+    /// The numbers of distances in rows and in columns.
+    pub n_steps: [usize; 2],
+    /// The distance that is read as 8: the farthest in a window, in training or here.
+    pub farthest: usize,
+    pub most: f32,
+}
+
 /// Vectors per distance.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DistanceRows {
@@ -108,12 +147,14 @@ pub struct RelativeSource {
     pub biases: Option<QueryBiases>,
 }
 
-/// Vectors per distance in rows and in columns of a picture, shared by all heads. An empty place of a window holds the biases of the
+/// Vectors per distance in rows and in columns of a picture, shared by all heads, or values of each head. An empty place of a window holds the biases of the
 /// maps of keys and values.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StepSource {
     /// Of rows and of columns; `None` if distances add nothing. // [step, d_head] each
     pub tables: Option<[TableSource; 2]>,
+    /// Values in place of vectors.
+    pub pairs: Option<PairValues>,
     /// Whether some windows reach beyond the picture.
     pub has_empty_places: bool,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::indexer::IndexerSpec;
-use super::projected::{BiasGate, HeadGrowth, LatentSpec, RelativeSource, StepSource};
+use super::projected::{BiasGate, HeadGrowth, HeadScales, LatentSpec, RelativeSource, StepSource};
 use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
 
@@ -38,6 +38,8 @@ pub struct ProjectionSpec {
     pub k_norm: Option<NormSource>,
     /// What multiplies queries by their position, in each head otherwise.
     pub q_growth: Option<Box<HeadGrowth>>,
+    /// What multiplies the scores of each head, besides their scale.
+    pub head_scales: Option<Box<HeadScales>>,
     /// A norm of the values, per head.
     pub v_norm: Option<NormSource>,
     pub latent: Option<Box<LatentSpec>>,
@@ -83,6 +85,7 @@ impl ProjectionSpec {
             q_norm: None,
             k_norm: None,
             q_growth: None,
+            head_scales: None,
             v_norm: None,
             latent: None,
             clip: None,

@@ -391,6 +391,12 @@ impl<'v, 'a> Walk<'v, 'a> {
             block.mlp_post.as_ref(),
             None,
         );
+        if let Some(merge) = &block.merge {
+            self.linear(format_args!("{name}merge"), &merge.map);
+            for (nth, norm) in merge.norms().enumerate() {
+                self.norm(format_args!("{name}merge.norm.{nth}"), Some(norm), None);
+            }
+        }
     }
 
     /// The convolution of a Conformer.

@@ -83,6 +83,9 @@ fn heads_run_alone_as_among_others() {
         ("qwen3_omni_moe_audio_encoder", 0),
         ("nemotron_asr_streaming_encoder", 0),
         ("minimax_m3_vl_text", 0),
+        ("swin", usize::MAX),
+        ("swin", 0),
+        ("swinv2", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");
@@ -119,7 +122,7 @@ fn heads_run_alone_as_among_others() {
                 .chunks(4)
                 .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
                 .collect();
-            let n = input.sequence.len();
+            let n = stack.n_positions(layer_idx, input.sequence.len());
             let cells = found.pattern.finest().cells.iter();
             let pairs = cells.zip(&values[n * n..2 * n * n]).enumerate();
             for (idx, (found, expected)) in pairs {

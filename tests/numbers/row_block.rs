@@ -83,17 +83,19 @@ fn heads_with_vectors_of_distances_agree() {
     }
 }
 
-/// Scores with learned vectors of distances in rows and in columns; windows that reach beyond the picture have empty places, which take
-/// probability.
+/// Scores with learned vectors of distances in rows and in columns, or with a value of each head; windows that reach beyond the picture
+/// have empty places, which take probability.
 #[test]
 fn heads_with_steps_in_rows_and_columns_agree() {
-    for (grid, window, has_vectors, has_key) in [
-        ([1, 1], None, true, false),
-        ([9, 7], None, true, true),
-        ([9, 7], Some([4, 4]), true, true),
-        ([10, 13], Some([3, 5]), false, true),
-        ([8, 9], Some([4, 3]), true, true),
-        ([5, 5], Some([7, 7]), true, false),
+    for (grid, window, has_vectors, has_key, shift) in [
+        ([1, 1], None, true, false, [0, 0]),
+        ([9, 7], None, true, true, [0, 0]),
+        ([9, 7], Some([4, 4]), true, true, [0, 0]),
+        ([10, 13], Some([3, 5]), false, true, [0, 0]),
+        ([8, 9], Some([4, 3]), true, true, [0, 0]),
+        ([5, 5], Some([7, 7]), true, false, [0, 0]),
+        ([9, 7], Some([4, 4]), true, true, [2, 2]),
+        ([10, 13], Some([3, 5]), false, true, [1, 2]),
     ] {
         let steps = GridSteps {
             grid,
@@ -101,6 +103,7 @@ fn heads_with_steps_in_rows_and_columns_agree() {
                 rows,
                 columns,
                 n_first: 0,
+                shift,
             }),
         };
         let spec = AttentionSpec {
@@ -113,10 +116,13 @@ fn heads_with_steps_in_rows_and_columns_agree() {
         let [rows, columns] = steps
             .n_steps()
             .map(|n| if has_vectors { 12 * n } else { 0 });
+        let n_pairs: usize = steps.n_steps().iter().product();
+        let has_pairs = shift != [0, 0];
         case.relative = Some(RelativeTables {
             steps: StepTables {
                 rows: noise(5, rows),
                 columns: noise(6, columns),
+                pairs: noise(8, if has_pairs { 4 * n_pairs } else { 0 }),
                 empty_key: noise(7, if has_key { 2 * 12 } else { 0 }),
                 empty_value: Vec::new(),
             },

@@ -7,7 +7,7 @@ use super::top_keys::GridWindow;
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
 
 /// Positions by distance in rows and in columns: the products of a query with a learned vector of each are added to its scaled score
-/// (Li et al. 2022, arXiv 2112.01526).
+/// (Li et al. 2022, arXiv 2112.01526), or a learned value per head and pair of distances (Liu et al. 2021, arXiv 2103.14030).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GridSteps {
     /// Rows and columns of the picture's patches.
@@ -59,10 +59,13 @@ impl GridSteps {
 
     /// The empty places of the window of a patch.
     fn empty_places(self, [row, column]: [usize; 2]) -> Vec<[usize; 2]> {
-        let [rows, columns] = self.reach();
-        let (top, left) = (row / rows * rows, column / columns * columns);
-        let all =
-            (top..top + rows).flat_map(|row| (left..left + columns).map(move |col| [row, col]));
+        let Some(window) = self.window else {
+            return Vec::new();
+        };
+        let whole = self.whole();
+        let rows = window.around(0, row, whole[0]);
+        let columns = window.around(1, column, whole[1]);
+        let all = rows.flat_map(|row| columns.clone().map(move |col| [row, col]));
         all.filter(|[row, column]| *row >= self.grid[0] || *column >= self.grid[1])
             .collect()
     }
@@ -81,10 +84,20 @@ pub struct StepTables {
     pub rows: Vec<f32>,
     /// By distance in columns, the farthest key to the right first. // [step, d_head]
     pub columns: Vec<f32>,
+    /// A value by head and both distances, in the orders of the tables above; empty if there is none. // [step in rows, step in columns, head]
+    pub pairs: Vec<f32>,
     /// The key of an empty place; empty if it is 0. // [n_kv_heads · d_head]
     pub empty_key: Vec<f32>,
     /// The value of an empty place; empty if it is 0. // [n_kv_heads · d_value]
     pub empty_value: Vec<f32>,
+}
+
+impl StepTables {
+    /// The values of one head by both distances. // [step in rows, step in columns]
+    fn of_head(&self, head_idx: usize, n_heads: usize) -> Vec<f32> {
+        let of_head = self.pairs.iter().skip(head_idx);
+        of_head.step_by(n_heads.max(1)).copied().collect()
+    }
 }
 
 /// What [`GridSteps`] add to the scores of one head.
@@ -95,6 +108,8 @@ pub struct StepBias {
     /// Products of each query that runs with the vectors; empty without vectors. // [query, step]
     of_rows: Vec<f32>,
     of_columns: Vec<f32>,
+    /// Values of the head by both distances; empty without them. // [step in rows, step in columns]
+    of_pairs: Vec<f32>,
     /// log Σ exp(score) of the empty places that a query sees; −inf if it sees none. // [query]
     empty: Option<Vec<f32>>,
 }
@@ -126,6 +141,7 @@ impl StepBias {
             first_query: queries.start,
             of_rows: products(&tables.rows),
             of_columns: products(&tables.columns),
+            of_pairs: tables.of_head(head_idx, spec.n_heads),
             empty: None,
         };
         if steps.has_empty_places() {
@@ -141,7 +157,9 @@ impl StepBias {
         let nth = query_idx - self.first_query;
         let [n_rows, n_columns] = self.steps.n_steps();
         let at = |values: &[f32], idx: usize| values.get(idx).copied().unwrap_or(0.0);
-        at(&self.of_rows, nth * n_rows + row) + at(&self.of_columns, nth * n_columns + column)
+        at(&self.of_rows, nth * n_rows + row)
+            + at(&self.of_columns, nth * n_columns + column)
+            + at(&self.of_pairs, row * n_columns + column)
     }
 
     /// The bias of a pair of patches.
@@ -258,6 +276,7 @@ mod tests {
                 rows: 2,
                 columns: 3,
                 n_first: 0,
+                shift: [0; 2],
             }),
         };
         assert!(steps.has_empty_places());
@@ -270,6 +289,16 @@ mod tests {
             ..steps
         };
         assert!(!fits.has_empty_places());
+        let shifted = GridSteps {
+            window: steps.window.map(|window| GridWindow {
+                shift: [1, 1],
+                ..window
+            }),
+            ..steps
+        };
+        // Rows 0, 1–2 and 3, where the picture has ended; columns 0, 1–3 and 4–5.
+        assert_eq!(shifted.empty_places([0, 0]), [[0usize; 2]; 0]);
+        assert_eq!(shifted.empty_places([2, 4]), [[1, 5], [2, 5]]);
         // A key below and to the right of its query has the first steps; a key above and to the left the last.
         assert_eq!(steps.steps([0, 0], [1, 2]), [0, 0]);
         assert_eq!(steps.steps([1, 2], [0, 0]), [2, 4]);

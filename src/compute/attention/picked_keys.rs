@@ -302,6 +302,7 @@ mod tests {
             rows: 2,
             columns: 2,
             n_first: 0,
+            shift: [0; 2],
         };
         // 4 rows of 3 columns.
         let picks = PickedKeys::of_windows(window, 3, (&visibility, 2));
@@ -312,6 +313,21 @@ mod tests {
         };
         assert_eq!([row(4), row(2)], [vec![0, 1, 3, 4], vec![2, 5]]);
         assert_eq!(row(11), [8, 11]);
+        // Shifted by one: rows 0, 1–2 and 3; columns 0 and 1–2.
+        let shifted = GridWindow {
+            shift: [1, 1],
+            ..window
+        };
+        let picks = PickedKeys::of_windows(shifted, 3, (&visibility, 2));
+        let row = |query_idx: usize| -> Vec<usize> {
+            (0..12)
+                .filter(|key| picks.has(1, query_idx, *key))
+                .collect()
+        };
+        assert_eq!(
+            [row(0), row(4), row(9)],
+            [vec![0], vec![4, 5, 7, 8], vec![9]]
+        );
         // A token before the patches for each of the two windows of one row of four columns.
         let visibility = Visibility::of_self(Mask::with_width(false, None), 6, None);
         let window = GridWindow {

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Range;
 
 /// How many keys a query keeps, and what ranks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,9 @@ pub struct GridWindow {
     pub columns: usize,
     /// Tokens before the patches, one for each window in order.
     pub n_first: usize,
+    /// Rows, and columns, at which the second window begins; 0 if the first one is whole. Windows are then shifted: those at all ends
+    /// are smaller (Liu et al. 2021, arXiv 2103.14030).
+    pub shift: [usize; 2],
 }
 
 impl GridWindow {
@@ -38,8 +42,33 @@ impl GridWindow {
             let across = n_columns.div_ceil(self.columns.max(1));
             return [token_idx / across, token_idx % across];
         };
-        let (row, column) = (patch_idx / n_columns, patch_idx % n_columns);
-        [row / self.rows.max(1), column / self.columns.max(1)]
+        let place = [patch_idx / n_columns, patch_idx % n_columns];
+        [0, 1].map(|axis| self.nth(axis, place[axis]))
+    }
+
+    /// Rows of a window for axis 0, columns for axis 1.
+    pub fn side(self, axis: usize) -> usize {
+        [self.rows, self.columns][axis].max(1)
+    }
+
+    /// Which window a row is in for axis 0, or a column for axis 1.
+    fn nth(self, axis: usize, at: usize) -> usize {
+        (at + self.before(axis)) / self.side(axis)
+    }
+
+    /// Rows, or columns, that the first window lacks.
+    fn before(self, axis: usize) -> usize {
+        match self.shift[axis] {
+            0 => 0,
+            shift => self.side(axis).saturating_sub(shift),
+        }
+    }
+
+    /// The rows of the window that holds a row for axis 0, or the columns for axis 1, of all `n` there are with windows filled up.
+    pub(super) fn around(self, axis: usize, at: usize, n: usize) -> Range<usize> {
+        let (before, side) = (self.before(axis), self.side(axis));
+        let first = self.nth(axis, at) * side;
+        first.saturating_sub(before)..(first + side).saturating_sub(before).min(n)
     }
 }
 
@@ -82,7 +111,11 @@ impl fmt::Display for TopKeys {
                     f,
                     " in windows of {} × {} patches",
                     window.rows, window.columns
-                )
+                )?;
+                match window.shift {
+                    [0, 0] => Ok(()),
+                    [rows, columns] => write!(f, ", shifted by {rows} × {columns}"),
+                }
             }
             KeyRank::Indexer(blocks) if blocks.are_pooled => {
                 write!(f, " by indexer, in pools of {}", blocks.size)

@@ -37,6 +37,7 @@ pub(super) mod sound_writer;
 pub(super) mod spectrograms;
 pub(super) mod speech;
 pub(super) mod state_space;
+pub(super) mod swin_like;
 pub(super) mod task_rules;
 pub(super) mod tasks;
 pub(super) mod torch_layers;

@@ -34,6 +34,7 @@ pub(super) fn preprocessing(
     let stored = checkpoint.sibling_config(FILE).map(|values| (FILE, values));
     let Some((name, values)) = stored.or_else(of_newer).or_else(inside) else {
         let (resize, fill) = match (class.size, model_size) {
+            (Size::Sheet(_), Size::Exactly(whole)) => (Size::Sheet(whole), None),
             (Size::Longest(_), Size::Exactly(whole)) => {
                 (Size::Longest(whole[0].max(whole[1])), Some(whole))
             }
@@ -73,6 +74,10 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
         steps.push(match size {
             Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
             Size::Shortest(side) => format!("shorter side {side}, {}", filter.word()),
+            Size::Sheet([rows, columns]) => format!(
+                "in the middle of a sheet of {columns} × {rows}, {}",
+                filter.word()
+            ),
             Size::Longest(side) => format!("longer side {side}, {}", filter.word()),
             Size::Area { most, of } => {
                 format!("up to {most} pixels, multiples of {of}, {}", filter.word())
@@ -127,13 +132,14 @@ impl Stated {
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 24] = [
+        const KNOWN: [(&str, Processor); 25] = [
             ("CLIP", Processor::CLIP),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
             ("Blip", Processor::BLIP),
             ("DPT", Processor::DPT),
             ("DeiT", Processor::DEIT),
+            ("Donut", Processor::DONUT),
             ("Gemma4", Processor::GEMMA4),
             ("GotOcr2", Processor::GOT),
             ("Kosmos2_5", Processor::KOSMOS),
@@ -193,8 +199,9 @@ impl Stated {
         // Pixtral's class pads to the largest picture of a batch; SAM's fills pictures up.
         let pads = matches!(
             class.size,
-            Size::Within { .. } | Size::Longest(_) | Size::Between { .. }
+            Size::Within { .. } | Size::Longest(_) | Size::Between { .. } | Size::Sheet(_)
         );
+        self.check_sheet(class)?;
         for key in [
             if pads { "" } else { "do_pad" },
             "keep_aspect_ratio",

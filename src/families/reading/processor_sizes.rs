@@ -18,6 +18,44 @@ impl Stated {
         }
     }
 
+    /// Refuses steps of a class that puts pictures on a sheet, if they are left out or turn the picture.
+    pub(super) fn check_sheet(&self, class: Processor) -> Result<()> {
+        let Size::Sheet(_) = class.size else {
+            return Ok(());
+        };
+        for (key, expected) in [
+            ("do_resize", true),
+            ("do_thumbnail", true),
+            ("do_pad", true),
+            ("do_align_long_axis", false),
+        ] {
+            if self.get(key).is_some_and(|value| *value != expected) {
+                return Err(self.wrong(key, &format!("{expected}: other steps are not read")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows and columns of a sheet; a list gives columns first.
+    fn sheet(&self, usual: [usize; 2]) -> Result<Size> {
+        let Some(size) = self.get("size") else {
+            return Ok(Size::Sheet(usual));
+        };
+        let sides = match size.as_array().map(Vec::as_slice) {
+            Some([columns, rows]) => [Some(rows), Some(columns)],
+            Some(_) => [None, None],
+            None => [size.get("height"), size.get("width")],
+        };
+        let side = |value: Option<&Value>| {
+            let side = value.and_then(Value::as_u64)?;
+            (1..=1 << 15).contains(&side).then_some(side as usize)
+        };
+        match sides.map(side) {
+            [Some(rows), Some(columns)] => Ok(Size::Sheet([rows, columns])),
+            _ => Err(self.wrong("size", "height and width, up to 32768")),
+        }
+    }
+
     /// Multiples of merged patches, within the limits of pixels that are stated by themselves or as two edges.
     fn multiple(&self, least: usize, most: usize) -> Result<Size> {
         let kind = ["image_processor_type", "feature_extractor_type"];
@@ -74,6 +112,9 @@ impl Stated {
         }
         if let Size::Longest(longest) = class.size {
             return self.longest(longest);
+        }
+        if let Size::Sheet(usual) = class.size {
+            return self.sheet(usual);
         }
         if let Size::Area { most, of } = class.size {
             return self.area(most, of);

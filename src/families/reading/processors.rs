@@ -76,6 +76,10 @@ impl Processor {
         crop: None,
         ..Self::CLIP
     };
+    pub const DONUT: Self = Self {
+        size: Size::Sheet([2560, 1920]),
+        ..Self::VIT
+    };
     pub const DPT: Self = Self {
         size: Size::Exactly([384; 2]),
         crop: None,

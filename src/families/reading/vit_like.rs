@@ -215,17 +215,18 @@ pub struct Text {
 }
 
 /// Builder of a block's projections.
-struct Block<'a> {
-    tensors: &'a Tensors,
-    names: Names,
-    d_model: usize,
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    pub tensors: &'a Tensors,
+    pub names: Names,
+    pub d_model: usize,
     /// Width of all keys together.
-    d_keys: usize,
-    d_mlp: usize,
-    norm: NormRule,
-    activation: Activation,
-    has_qkv_bias: bool,
-    has_fused_gate: bool,
+    pub d_keys: usize,
+    pub d_mlp: usize,
+    pub norm: NormRule,
+    pub activation: Activation,
+    pub has_qkv_bias: bool,
+    pub has_fused_gate: bool,
 }
 
 /// Kind and epsilon of a family's norms.
@@ -404,7 +405,8 @@ impl Block<'_> {
         linear(name, n_in, n_out, has_bias)
     }
 
-    fn read(&self, at: &str, attention: &AttentionSpec) -> BlockSpec {
+    /// The block whose tensors stand below this name.
+    pub(super) fn read(&self, at: &str, attention: &AttentionSpec) -> BlockSpec {
         let (names, d_model) = (self.names, self.d_model);
         let map = |name: &str| format!("{at}.{name}");
         let one = |name: &str, n: usize| self.map(&map(name), d_model, n, self.has_qkv_bias);

@@ -1,9 +1,9 @@
 //! Encoders of pictures whose patches see those of their own window in most layers, with vectors per distance in rows and columns.
 
 use attnscope_checkpoint::{Origin, Reader};
-use attnscope_compute::attention::{Bias, GridSteps, GridWindow, KeyRank, TopKeys};
+use attnscope_compute::attention::{AttentionSpec, Bias, GridSteps, GridWindow, KeyRank, TopKeys};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{BlockSpec, ModelSpec, StepSource, TableSource};
+use attnscope_spec::{BlockSpec, ModelSpec, PairValues, StepSource, TableSource};
 
 use super::note_bias;
 
@@ -23,6 +23,16 @@ pub struct Windowed<'a> {
     pub tables: Option<(&'static str, [&'static str; 2])>,
 }
 
+/// What distances in rows and columns add to scores. What the name of the map of queries ends in is followed by what stands in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distances {
+    Nothing,
+    /// Products of the query with learned vectors: tables by distance in rows and in columns.
+    Vectors(&'static str, [&'static str; 2]),
+    /// A learned value by head and both distances.
+    Values(&'static str, &'static str),
+}
+
 impl Windowed<'_> {
     /// Gives the blocks of an encoder their windows.
     pub fn apply(&self, reader: &mut Reader<'_>, spec: &mut ModelSpec) {
@@ -31,6 +41,7 @@ impl Windowed<'_> {
             rows,
             columns,
             n_first: self.n_first,
+            shift: [0; 2],
         });
         let blocks = spec.stacks[0].blocks_mut();
         let whole: Vec<usize> = (0..blocks.len()).filter(|idx| (self.whole)(*idx)).collect();
@@ -46,45 +57,61 @@ impl Windowed<'_> {
         }
         for (layer_idx, block) in blocks.iter_mut().enumerate() {
             let is_whole = whole.contains(&layer_idx);
-            self.block(block, window.filter(|_| !is_whole));
+            let steps = GridSteps {
+                grid: self.grid,
+                window: window.filter(|_| !is_whole),
+            };
+            let tables = self.tables;
+            let distances = tables.map_or(Distances::Nothing, |(end, names)| {
+                Distances::Vectors(end, names)
+            });
+            see_windows(block, steps, distances);
         }
     }
+}
 
-    fn block(&self, block: &mut BlockSpec, window: Option<GridWindow>) {
-        let Some(own) = block.own_mut() else {
-            return;
-        };
-        let steps = GridSteps {
-            grid: self.grid,
-            window,
-        };
-        if window.is_none() && self.tables.is_none() {
-            return;
-        }
-        own.attention.top_keys = window.map(|window| TopKeys {
-            n: window.rows * window.columns,
-            by: KeyRank::Window(window),
-        });
-        let has_empty_places = steps.has_empty_places();
-        if self.tables.is_none() && !has_empty_places {
-            return;
-        }
-        own.attention.bias = Bias::Steps(steps);
-        let n_steps = steps.n_steps();
-        let d_head = own.attention.d_head;
-        let tables = self.tables.map(|(end, names)| {
-            let at = own.projections.q.weight.trim_end_matches(end);
-            [0, 1].map(|axis| TableSource {
-                tensor: format!("{at}{}", names[axis]),
-                n_rows: n_steps[axis],
-                width: d_head,
-            })
-        });
-        own.projections.steps = Some(Box::new(StepSource {
-            tables,
-            has_empty_places,
-        }));
+/// Lets the patches of a block see their own window, if there are windows, and adds what distances do.
+pub fn see_windows(block: &mut BlockSpec, steps: GridSteps, distances: Distances) {
+    let Some(own) = block.own_mut() else {
+        return;
+    };
+    own.attention.top_keys = steps.window.map(|window| TopKeys {
+        n: window.rows * window.columns,
+        by: KeyRank::Window(window),
+    });
+    let has_empty_places = steps.has_empty_places();
+    if distances == Distances::Nothing && !has_empty_places {
+        return;
     }
+    own.attention.bias = Bias::Steps(steps);
+    let [n_rows, n_columns] = steps.n_steps();
+    let AttentionSpec {
+        d_head, n_heads, ..
+    } = own.attention;
+    let query = &own.projections.q.weight;
+    let table = |end: &str, name: &str, n_rows: usize, width: usize| TableSource {
+        tensor: format!("{}{name}", query.trim_end_matches(end)),
+        n_rows,
+        width,
+    };
+    let mut source = StepSource {
+        has_empty_places,
+        ..StepSource::default()
+    };
+    match distances {
+        Distances::Nothing => {}
+        Distances::Vectors(end, [of_rows, of_columns]) => {
+            source.tables = Some([
+                table(end, of_rows, n_rows, d_head),
+                table(end, of_columns, n_columns, d_head),
+            ]);
+        }
+        Distances::Values(end, name) => {
+            let values = table(end, name, n_rows * n_columns, n_heads);
+            source.pairs = Some(PairValues::Stored(values));
+        }
+    }
+    own.projections.steps = Some(Box::new(source));
 }
 
 /// The rows and columns of patches of the pictures that a model takes, all of one size.

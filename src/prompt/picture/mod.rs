@@ -3,10 +3,12 @@
 mod image;
 mod preprocessing;
 mod resize;
+mod sheet;
 mod taps;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use preprocessing::{Firsts, PicturePreprocessing, Size};
 pub use taps::{Filter, Resampling, taps};
@@ -44,10 +46,12 @@ pub fn is_picture(path: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
     pub source: PictureSource,
-    image: Image,
+    image: Arc<Image>,
     /// [channel, row, column]
     values: Vec<f32>,
     patch: [usize; 2],
+    /// Rows and columns of patches, where each was merged of several.
+    merged: Option<[usize; 2]>,
     margin: usize,
     n_moments: usize,
     pub firsts: Firsts,
@@ -103,16 +107,37 @@ impl Picture {
         Ok(Self {
             source: source.clone(),
             values,
-            image,
+            image: Arc::new(image),
             patch: preprocessing.patch,
+            merged: None,
             margin: preprocessing.margin,
             n_moments: preprocessing.n_moments,
             firsts: preprocessing.firsts,
         })
     }
 
+    /// The picture with its patches merged to this many rows and columns. It has no values for a model to read.
+    #[must_use]
+    pub fn merged_to(&self, grid: [usize; 2]) -> Self {
+        let before = self.grid();
+        let patch = [0, 1].map(|axis| self.patch[axis] * before[axis].div_ceil(grid[axis].max(1)));
+        Self {
+            source: self.source.clone(),
+            image: self.image.clone(),
+            values: Vec::new(),
+            patch,
+            merged: Some(grid),
+            margin: self.margin,
+            n_moments: self.n_moments,
+            firsts: self.firsts,
+        }
+    }
+
     /// Rows and columns of patches, ignoring pixels that do not fill a patch.
     pub fn grid(&self) -> [usize; 2] {
+        if let Some(grid) = self.merged {
+            return grid;
+        }
         let sides = [self.image.height, self.image.width];
         [0, 1].map(|axis| (sides[axis] + 2 * self.margin) / self.patch[axis])
     }

@@ -2,6 +2,7 @@
 
 use super::image::{self, Image};
 use super::resize::resized;
+use super::sheet::{held_by, on_sheet};
 use super::taps::Filter;
 
 /// Upper limits of pixels after each step, and of patches.
@@ -94,6 +95,9 @@ pub enum Size {
     },
     /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
     Within { of: usize, longest: usize },
+    /// The shorter side is brought to that of a sheet of these rows and columns, then both are made smaller until the sheet holds them,
+    /// in its middle and black around.
+    Sheet([usize; 2]),
 }
 
 impl Size {
@@ -111,6 +115,7 @@ impl Size {
         match self {
             Self::Exactly(size) => size,
             Self::Shortest(shortest) => in_proportion(shortest, height, width),
+            Self::Sheet([rows, columns]) => in_proportion(rows.min(columns), height, width),
             Self::Longest(longest) => {
                 let by = longest as f64 / height.max(width).max(1) as f64;
                 [height, width].map(|side| ((side as f64 * by + 0.5) as usize).max(1))
@@ -231,7 +236,9 @@ impl PicturePreprocessing {
     /// The size of every picture after resizing and cropping; `None` if it depends on the picture.
     pub fn fixed_size(&self) -> Option<[usize; 2]> {
         match (self.fill.or(self.crop), self.resize) {
-            (Some(size), _) | (None, Some((Size::Exactly(size), _))) => Some(size),
+            (Some(size), _) | (None, Some((Size::Exactly(size) | Size::Sheet(size), _))) => {
+                Some(size)
+            }
             _ => self.takes,
         }
     }
@@ -253,6 +260,9 @@ impl PicturePreprocessing {
                     image::MOST_PIXELS
                 ));
             }
+        }
+        if let Some((Size::Sheet(whole), _)) = self.resize {
+            made = whole;
         }
         if let Some(crop) = self.crop {
             made = crop;
@@ -289,6 +299,14 @@ impl PicturePreprocessing {
         if let Some((size, filter)) = self.resize {
             let [height, width] = size.of([image.height, image.width]);
             image = resized(&image, height, width, filter);
+            if let Size::Sheet(sheet) = size {
+                let made = [image.height, image.width];
+                let [height, width] = held_by(sheet, made);
+                if [height, width] != made {
+                    image = resized(&image, height, width, filter);
+                }
+                image = on_sheet(&image, sheet);
+            }
         }
         match self.crop {
             Some(crop) => middle(&image, crop, self.cuts_evenly),

@@ -55,7 +55,7 @@ function said(cells, index) {
 /** The two axes of a head's map: queries, then keys. Tokens are known where their number is that of the map. */
 function axesOf(of, cells) {
   const patterns = of.figure.closest('.patterns');
-  const tiles = patterns.dataset.tile.split(' ').map(Number);
+  const tiles = (of.figure.dataset.tile ?? patterns.dataset.tile).split(' ').map(Number);
   const sides = patterns.dataset.sides.split(' ').map(Number);
   const texts = all('.tokens', of.section.closest('.prompt'));
   return [0, 1].map((nth) => {

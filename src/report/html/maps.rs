@@ -35,18 +35,23 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
     };
     let mut rows = Vec::new();
     let mut sizes = None;
+    let mut are_alike = true;
     let mut is_causal = false;
     for layer in part.shown.maps.iter().filter(|maps| maps.stack == stack) {
         let mut heads = Vec::new();
         is_causal |= layer.is_causal;
         for (head, pooled) in layer.heads.iter().enumerate() {
-            sizes = sizes.or(Some(pooled));
+            let own = (pooled.queries_per_cell, pooled.keys_per_cell);
+            let first = *sizes.get_or_insert(own);
+            // Layers of later stages have fewer queries and keys.
+            let apart = (own != first).then(|| format!("{} {}", own.0, own.1));
+            are_alike &= apart.is_none();
             let alt = format!("pattern of L{} H{head}", layer.layer_idx);
             let image = image(pooled, layer.is_causal, (part.colours, n_levels), &alt)?;
             let mark = part.marks.class(stack, layer.layer_idx, Some(head));
             let entropy = super::grid::entropy_of(part, stack, layer.layer_idx, head);
             heads.push(html! {
-                figure id=(part.anchor(stack, layer.layer_idx, head)) class=[mark]
+                figure id=(part.anchor(stack, layer.layer_idx, head)) class=[mark] data-tile=[apart]
                     data-head={ "L" (layer.layer_idx) "H" (head) } {
                     (image)
                     figcaption { b { "H" (head) } span { (entropy) } }
@@ -60,9 +65,12 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
             }
         });
     }
-    let (queries, keys) = sizes.map_or((1, 1), |of| (of.queries_per_cell, of.keys_per_cell));
+    let (queries, keys) = sizes.unwrap_or((1, 1));
     let of = match (queries, keys) {
         (1, 1) => "Each cell is a probability".to_owned(),
+        (queries, keys) if !are_alike => format!(
+            "Each cell is the largest probability of {queries} × {keys} queries and keys, in later stages of fewer"
+        ),
         (queries, keys) => {
             format!("Each cell is the largest probability of {queries} × {keys} queries and keys")
         }

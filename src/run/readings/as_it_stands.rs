@@ -201,7 +201,7 @@ fn pass<O: Ops>(
         return Ok(Vec::new());
     };
     let (tensors, stack) = (&model.checkpoint.tensors, &*first.stack);
-    let width = model.spec.d_input(stack);
+    let width = model.spec.d_input(stack, 0);
     let weights = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
     let ends = FinalStates::default();
     let mut out = vec![Vec::with_capacity(first.resid.len()); members.len()];

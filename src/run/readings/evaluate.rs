@@ -55,7 +55,7 @@ pub fn losses<O: Ops>(
     pace: &dyn Pace,
 ) -> Result<Vec<Vec<f32>>> {
     let n_rows: usize = texts.iter().map(|text| text.sequence.len()).sum();
-    let width = |stack| model.spec.d_input(stack);
+    let width = |stack| model.spec.d_input(stack, 0);
     let width = model.spec.stacks.iter().map(width).max().unwrap_or(1);
     let at_once = (MOST_VALUES / (n_rows * width).max(1)).max(2);
     let declared = Reading::declared();
@@ -298,7 +298,7 @@ fn step<O: Ops>(
     }
     let ops = context.ops;
     let mut resid = O::Buffer::default();
-    let width = model.spec.d_resid(&model.spec.stacks[stack_idx]);
+    let width = model.spec.d_resid(&model.spec.stacks[stack_idx], 0);
     ops.put_own(together, width, &mut resid)?;
     run_layer_as_read(context, &segments, &mut resid, scratch)?;
     let host = ops.get(&resid)?;
@@ -333,7 +333,7 @@ fn normed<O: Ops>(
         return Ok(found.hidden.clone());
     }
     let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
-    ops.put(&state.resid, model.spec.d_input(stack), &mut resid)?;
+    ops.put(&state.resid, model.spec.d_input(stack, 0), &mut resid)?;
     final_hidden(ops, model, stack, &resid, &mut hidden)?;
     let hidden = Rc::new(ops.get(&hidden)?.values.into_owned());
     known.push(Normed {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::Tokenizer;
-use attnscope_spec::{Model, ModelSpec};
+use attnscope_spec::{Model, ModelSpec, StackSpec};
 
 /// Prediction task that a model's loss measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,11 @@ impl Task {
         if stacks.any(|stack| stack.recurrence().is_some()) {
             return Err(
                 "readings are of models made of blocks, not of recurrent networks".to_owned(),
+            );
+        }
+        if spec.stacks.iter().any(StackSpec::is_staged) {
+            return Err(
+                "readings are of models whose layers have one width, not stages".to_owned(),
             );
         }
         if head.unembed.n_out() != spec.d_vocab {

@@ -17,7 +17,7 @@ const GAP: u16 = 3;
 
 /// The picture whose patches are the shown tokens.
 pub fn picture(app: Scene<'_>) -> Option<&Picture> {
-    app.run()?.prompt.picture.as_deref()
+    app.picture_along(axes(app).1)
 }
 
 /// Layout of the view.

@@ -25,6 +25,8 @@ pub struct Run {
     /// The model or trace that ran.
     pub subject: Subject,
     pub prompt: Arc<Prompt>,
+    /// Of layers in later stages, whose patches are merged of those of the prompt: stack, first layer, prompt.
+    stages: Vec<(Stack, usize, Prompt)>,
     pub source: Source,
     pub origin: PromptOrigin,
     /// Layer reports by grid, in layer order, as they finish.
@@ -96,8 +98,10 @@ impl Run {
         origin: PromptOrigin,
     ) -> Self {
         let state = RunState::Running(Progress::Embedding);
+        let stages = stages_of(&subject, &prompt);
         Self {
             id,
+            stages,
             subject,
             prompt,
             source,
@@ -126,6 +130,17 @@ impl Run {
     pub fn detail_of(&self, head: HeadQuery) -> Option<&Arc<HeadDetail>> {
         let detail = self.detail.as_ref().filter(|(query, _)| *query == head);
         detail.map(|(_, detail)| detail)
+    }
+
+    /// The prompt as the layers of a stack see it: that of the model, or of their stage.
+    pub fn prompt_in(&self, stack: Stack, layer_idx: usize) -> &Prompt {
+        let mut stages = self.stages.iter().rev();
+        let stage = stages.find(|(of, first, _)| *of == stack && *first <= layer_idx);
+        match (stage, stack) {
+            (Some((_, _, merged)), _) => merged,
+            (None, Stack::Encoder) => self.prompt.given(),
+            (None, _) => &self.prompt,
+        }
     }
 
     /// A layer's report, once it has arrived.
@@ -202,4 +217,24 @@ impl Run {
     pub fn is_running(&self) -> bool {
         matches!(self.state, RunState::Running(_))
     }
+}
+
+/// The prompts of the later stages of a model.
+fn stages_of(subject: &Subject, prompt: &Prompt) -> Vec<(Stack, usize, Prompt)> {
+    let Some(model) = subject.model() else {
+        return Vec::new();
+    };
+    let mut stages = Vec::new();
+    for stack in &model.spec.stacks {
+        let given = match stack.stack {
+            Stack::Encoder => prompt.given(),
+            _ => prompt,
+        };
+        for (layer_idx, block) in stack.blocks().iter().enumerate() {
+            if let Some(merge) = &block.merge {
+                stages.push((stack.stack, layer_idx + 1, given.merged_to(merge.to())));
+            }
+        }
+    }
+    stages
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use attnscope_checks::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Statistic, Values};
 use attnscope_checks::{Finding, Severity};
 use attnscope_compute::attention::{AttentionSpec, Visibility};
-use attnscope_prompt::Prompt;
+use attnscope_prompt::{Picture, Prompt};
 use attnscope_run::{HeadDetail, HeadMap, HeadQuery, Subject};
 use attnscope_spec::{Place, Stack};
 
@@ -147,11 +147,18 @@ impl<'a> Scene<'a> {
 
     /// The prompt whose tokens are along one axis of the selected grid's maps.
     fn tokens_along(self, axis: Axis) -> Option<&'a Prompt> {
-        let prompt = self.run()?.prompt.as_ref();
-        Some(match (self.selection.stack, axis) {
-            (Stack::Encoder, _) | (Stack::Cross, Axis::Key) => prompt.given(),
-            _ => prompt,
+        let (run, at) = (self.run()?, self.selection);
+        Some(match (at.stack, axis) {
+            // Cross-attention reads what the last layer of the encoder gives.
+            (Stack::Cross, Axis::Key) => run.prompt_in(Stack::Encoder, usize::MAX),
+            (Stack::Cross, Axis::Query) => &run.prompt,
+            (stack, _) => run.prompt_in(stack, at.layer_idx),
         })
+    }
+
+    /// The picture whose patches are the tokens along an axis.
+    pub fn picture_along(self, axis: Axis) -> Option<&'a Picture> {
+        self.tokens_along(axis)?.picture.as_deref()
     }
 
     /// Number of tokens along an axis.

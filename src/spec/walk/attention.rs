@@ -4,7 +4,7 @@ use attnscope_compute::attention::AttentionSpec;
 
 use super::Walk;
 use crate::roles::{Division, Heads, Source, Use};
-use crate::{HeadGrowth, IndexSource, LatentSharing, LinearSource, ProjectionSpec};
+use crate::{HeadGrowth, IndexSource, LatentSharing, LinearSource, PairValues, ProjectionSpec};
 
 impl<'a> Walk<'_, 'a> {
     pub(super) fn attention(
@@ -58,6 +58,10 @@ impl<'a> Walk<'_, 'a> {
         }
         self.norm(format_args!("{name}.q_norm"), maps.q_norm.as_ref(), Some(q));
         self.growth(name, maps.q_growth.as_deref());
+        if let Some(scales) = &maps.head_scales {
+            let key = format_args!("{name}.head_scales");
+            self.vector(key, &scales.logarithms, scales.shape());
+        }
         self.norm(format_args!("{name}.k_norm"), maps.k_norm.as_ref(), Some(k));
         self.norm(format_args!("{name}.v_norm"), maps.v_norm.as_ref(), Some(v));
         self.position(name, maps);
@@ -152,6 +156,17 @@ impl<'a> Walk<'_, 'a> {
                 walk.table(format_args!("{name}.steps_in_rows"), Some(rows));
                 walk.table(format_args!("{name}.steps_in_columns"), Some(columns));
             });
+        }
+        let pairs = maps.steps.as_ref().and_then(|steps| steps.pairs.as_ref());
+        match pairs {
+            Some(PairValues::Stored(table)) => {
+                self.table(format_args!("{name}.steps"), Some(table));
+            }
+            Some(PairValues::Made(network)) => self.with_use(Use::EveryDistance, |walk| {
+                walk.linear(format_args!("{name}.steps.up"), &network.up);
+                walk.linear(format_args!("{name}.steps.down"), &network.down);
+            }),
+            None => {}
         }
         let Some(relative) = &maps.relative else {
             return;

@@ -159,7 +159,7 @@ fn uncapped<O: Ops>(
     }
     // Values in rows besides the residual do not affect predictions.
     let mut row = last.to_vec();
-    row.resize(model.spec.d_input(model.spec.main_stack()), 0.0);
+    row.resize(model.spec.d_input(model.spec.main_stack(), 0), 0.0);
     let hidden = super::hidden::hidden_of(ops, model, &[&row], &[0])?;
     let mut unembedding = Unembedding::new(ops, model, &head, &hidden, 1, pace)?;
     let mut logit = |token: u32| -> Result<f64> {

@@ -131,12 +131,19 @@ pub fn sequence_of(input: &Input, stack: Stack) -> &Sequence {
 /// Refuses models whose layers cannot be run part by part.
 ///
 /// # Errors
-/// When a stack is a recurrent network.
+/// When a stack is a recurrent network, or has stages.
 pub fn of_blocks(model: &Model) -> Result<()> {
     let mut stacks = model.spec.stacks.iter();
     if stacks.any(|stack: &StackSpec| stack.recurrence().is_some()) {
         let problem = format!(
             "{}: a recurrent network is one layer, whose parts cannot be changed apart; expected a model of blocks",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    if model.spec.stacks.iter().any(StackSpec::is_staged) {
+        let problem = format!(
+            "{}: its layers are in stages of different widths and numbers of patches, so that what a layer adds has no place in the last state; the statistics and maps of each layer work",
             model.spec.family
         );
         return Err(Error::Setting(problem));

@@ -13,7 +13,7 @@ pub fn hidden_of<O: Ops>(
     rows: &[usize],
 ) -> Result<O::Buffer> {
     let main = model.spec.main_stack();
-    let width = model.spec.d_input(main);
+    let width = model.spec.d_input(main, 0);
     let chosen = residuals.iter().flat_map(|values| {
         rows.iter()
             .map(|row| &values[row * width..(row + 1) * width])

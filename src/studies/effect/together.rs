@@ -36,7 +36,7 @@ pub fn bytes_of_copies(model: &Model, inputs: &[Input], n_variants: usize) -> us
     let n = longest.max().unwrap_or(0);
     let rows = (n * n_variants).min(MOST_ROWS.max(n));
     // Inputs of all layers, residuals before and after, activations, and the kept logits.
-    let wide = spec.stacks.iter().map(|stack| spec.d_input(stack));
+    let wide = spec.stacks.iter().map(|stack| spec.d_widest_input(stack));
     let wide = wide.max().unwrap_or(0);
     let kept = spec.n_layers_to_run() * n * wide;
     let running = (rows * width).min(MOST_ACTIVATIONS.max(n * width));
@@ -170,7 +170,7 @@ impl<O: Ops> Together<'_, O> {
     ) -> Result<()> {
         let (stack, layer_idx, _) = layer;
         let n_rows = sequence_of(self.input, stack.stack).len().max(1);
-        let n_values = n_rows * self.model.spec.d_input(stack);
+        let n_values = n_rows * self.model.spec.d_input(stack, 0);
         let at_once = self.at_once(stack, layer_idx, n_rows);
         for (chunk_idx, values) in tall.chunks_mut(at_once * n_values).enumerate() {
             let mut edits = Edits {
@@ -262,7 +262,7 @@ impl<O: Ops> Together<'_, O> {
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?
             .with_copies(n_copies);
         let mut resid = O::Buffer::default();
-        ops.put(from, self.model.spec.d_input(stack), &mut resid)?;
+        ops.put(from, self.model.spec.d_input(stack, 0), &mut resid)?;
         run_layer(
             &context, stack, layer_idx, weights, &mut resid, scratch, edits,
         )?;
@@ -274,7 +274,7 @@ impl<O: Ops> Together<'_, O> {
     fn ended(&self, stack: &StackSpec, tall: &[f32]) -> Result<Vec<f32>> {
         let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
         self.ops
-            .put(tall, self.model.spec.d_input(stack), &mut resid)?;
+            .put(tall, self.model.spec.d_input(stack, 0), &mut resid)?;
         final_hidden(self.ops, self.model, stack, &resid, &mut hidden)?;
         Ok(self.ops.get(&hidden)?.values.into_owned())
     }

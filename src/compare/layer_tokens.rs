@@ -1,0 +1,22 @@
+//! The tokens of the queries and of the keys of one layer's attention.
+
+use std::borrow::Cow;
+
+use attnscope_forward::{Input, Sequence};
+use attnscope_spec::{ModelSpec, Stack};
+
+/// Returns the tokens of a layer's queries and of its keys, as its stage has them.
+pub(super) fn tokens_of<'a>(
+    spec: &ModelSpec,
+    input: &'a Input,
+    (stack, layer_idx): (Stack, usize),
+) -> (Cow<'a, Sequence>, Cow<'a, Sequence>) {
+    let main = &input.sequence;
+    let source = input.source.as_ref().unwrap_or(main);
+    let of_layer = |sequence: &'a Sequence| sequence.of_layer(spec.stack_of(stack), layer_idx);
+    match stack {
+        Stack::Encoder => (of_layer(source), of_layer(source)),
+        Stack::Cross => (Cow::Borrowed(main), Cow::Borrowed(source)),
+        _ => (of_layer(main), of_layer(main)),
+    }
+}
