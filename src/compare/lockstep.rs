@@ -392,7 +392,8 @@ impl<'a, E: Engines> Work<'a, '_, E> {
         let block = model.spec.stack_of(stack).blocks().get(layer_a);
         let bias_factors = match (block, of(Hook::ResidPre)) {
             (Some(block), Some(resid)) if stack != Stack::Cross => {
-                bias_factors_on_host(&model.checkpoint.tensors, block, &resid, &|| false)?
+                let rows = (&queries.positions[..], &resid[..]);
+                bias_factors_on_host(&model.checkpoint.tensors, block, rows, &|| false)?
             }
             _ => None,
         };

@@ -72,11 +72,15 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         Bias::Grid(_) => "places of a grid",
         Bias::Pairs(_) => "pairs of positions",
         Bias::Steps(_) => "steps in rows and columns",
+        Bias::Profiles(_) => "profiles of distances",
     };
     let kind = match &spec.bias {
-        Bias::Buckets(_) | Bias::Grid(_) | Bias::Pairs(_) | Bias::Steps(_) | Bias::Relative(_) => {
-            Shape
-        }
+        Bias::Buckets(_)
+        | Bias::Grid(_)
+        | Bias::Pairs(_)
+        | Bias::Steps(_)
+        | Bias::Relative(_)
+        | Bias::Profiles(_) => Shape,
         _ => Computation,
     };
     list.word(kind, "bias", bias);
@@ -109,6 +113,10 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         Bias::Steps(steps) => {
             let [rows, columns] = steps.grid;
             list.word(Shape, "bias_grid", format!("{rows} × {columns}"));
+        }
+        Bias::Profiles(profiles) => {
+            list.count(Shape, "bias_profiles", profiles.n);
+            list.count(Shape, "bias_distances", profiles.n_distances);
         }
         Bias::Relative(relative) => {
             list.count(Shape, "bias_span", relative.span);

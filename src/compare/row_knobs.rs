@@ -1,6 +1,6 @@
 //! The knobs of a block's sums and end, and of what its rows hold beside one residual: streams, shortcuts, a second state.
 
-use attnscope_spec::{BlockRow, BlockSpec, Join, LatentSharing};
+use attnscope_spec::{AddedConvolution, BlockRow, BlockSpec, Join, LatentSharing};
 
 use super::knob::KnobKind::{Computation, Shape};
 use super::spec_knobs::List;
@@ -30,6 +30,22 @@ pub(super) fn row(list: &mut List, row: Option<&BlockRow>) {
 pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
     list.word(Shape, "last_mixer", spec.last_mixer.is_some());
     list.word(Shape, "token_branch", spec.by_token.is_some());
+    let words = |of: &[AddedConvolution; 2]| of.each_ref().map(AddedConvolution::words).join("; ");
+    let convolutions = spec.convolutions.as_deref().map(words);
+    list.word(
+        Computation,
+        "branch_convolutions",
+        convolutions.unwrap_or("none".to_owned()),
+    );
+    let of_keys = spec
+        .own()
+        .and_then(|own| own.projections.kv_convolutions.as_deref());
+    let of_keys = of_keys.map(words);
+    list.word(
+        Computation,
+        "kv_convolutions",
+        of_keys.unwrap_or("none".to_owned()),
+    );
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
     let merge = spec.merge.as_ref().map(|merge| merge.words());
     list.word(Shape, "merge", merge.unwrap_or("none".to_owned()));

@@ -263,6 +263,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
         FeedForward::Experts(experts) => {
             list.count(Shape, "experts", experts.experts.len());
             list.count(Shape, "identity_experts", experts.rule.n_identities);
+            list.count(Shape, "experts_always_used", experts.rule.n_always);
             let rule = &experts.rule;
             list.count(Computation, "n_experts_used", rule.n_used);
             let scores = match rule.scores {
@@ -438,6 +439,7 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
         let how = match curve {
             GrowthCurve::Steps => "",
             GrowthCurve::Power => "power of ",
+            GrowthCurve::Log => "logarithm from one period on, ",
         };
         format!("{how}{beta} per {period} positions, from {first}")
     });

@@ -188,6 +188,7 @@ const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("idefics3_vision", "idefics2_vision")
     },
+    Alias::plain("inkling_mm_model", "inkling_text"),
     Alias {
         absent: &[("layer_norm_eps", Held::Number(1e-6))],
         ..Alias::plain("instructblip_vision_model", "blip_vision_model")

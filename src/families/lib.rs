@@ -150,6 +150,7 @@ mod hyperclovax;
 mod idefics2_vision;
 mod ijepa;
 mod imagegpt;
+mod inkling_text;
 mod instructblip_qformer;
 mod internvl_vision;
 mod jais2;

@@ -148,6 +148,7 @@ pub static FAMILIES: &[Family] = &[
     super::idefics2_vision::FAMILY,
     super::ijepa::FAMILY,
     super::imagegpt::FAMILY,
+    super::inkling_text::FAMILY,
     super::instructblip_qformer::FAMILY,
     super::internvl_vision::FAMILY,
     super::jais2::FAMILY,

@@ -60,6 +60,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         maps.o.factors = Some(OutputFactors {
             tensor: format!("{at}layer_scale1.lambda1"),
             adds_one: false,
+            is_one: false,
         });
         let fused = format!("{at}mlp.gate_up_proj");
         if let FeedForward::Dense(mlp) = &mut block.feed_forward

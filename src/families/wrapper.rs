@@ -20,7 +20,7 @@ enum WrapperRule {
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const WRAPPER_RULES: [(&str, WrapperRule); 19] = [
+const WRAPPER_RULES: [(&str, WrapperRule); 20] = [
     ("blip-2", WrapperRule::WholeInside),
     ("colpali", WrapperRule::ReadsPrefixes),
     ("gemma3n", WrapperRule::WholeInside),
@@ -29,6 +29,7 @@ const WRAPPER_RULES: [(&str, WrapperRule); 19] = [
     ("granite_docling", WrapperRule::WholeInside),
     ("granite_speech", WrapperRule::WholeInside),
     ("hyperclovax_vision_v2", WrapperRule::WholeInside),
+    ("inkling_mm_model", WrapperRule::WholeInside),
     ("instructblip", WrapperRule::WholeInside),
     ("instructblipvideo", WrapperRule::WholeInside),
     ("kosmos-2", WrapperRule::WholeInside),

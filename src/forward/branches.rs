@@ -2,8 +2,9 @@
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockSpec, CrossSpec, Mixer};
+use attnscope_spec::{AddedConvolution, BlockSpec, CrossSpec, Mixer};
 
+use super::added_convolution::add_convolved;
 use super::attend::{AttentionRun, output};
 use super::block_weights::{BlockWeights, CrossWeights, MixerWeights};
 use super::conformer::{add_before, add_convolution};
@@ -134,11 +135,21 @@ pub(super) fn attention_output<O: Ops>(
         ops.add(out, parallel)?;
     }
     raw(ops, hooks, Hook::AttnOut, out)?;
+    let memory = s.attention.past.as_mut().map(|past| &mut past.convolved[2]);
+    add_convolved(context, convolutions(spec)[0], memory, out)?;
     normed_in_place(ops, norm, out, &mut s.spare)?;
     scaled(ops, spec.branch_scales[0], out)?;
     weigh_added(context, &spec.sums[0], out)?;
     offer(ops, hooks, Hook::AttnOut, out)?;
     Ok(attention)
+}
+
+/// The convolutions of what attention and feed-forward layer give, if there are any.
+fn convolutions(spec: &BlockSpec) -> [Option<&AddedConvolution>; 2] {
+    match spec.convolutions.as_deref() {
+        Some([attention, mlp]) => [Some(attention), Some(mlp)],
+        None => [None, None],
+    }
 }
 
 /// Adds the output of attention to the residual, or to all streams. A parallel block adds it at its end.
@@ -199,6 +210,8 @@ pub(super) fn feed_forward_output<O: Ops>(
     let (read, kept) = ((input, resid), &mut s.attention.kept);
     shortcut(context, spec, read, kept, &mut s.mlp, &mut s.mlp_out)?;
     raw(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
+    let memory = s.attention.past.as_mut().map(|past| &mut past.convolved[3]);
+    add_convolved(context, convolutions(spec)[1], memory, &mut s.mlp_out)?;
     normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
     scaled(ops, spec.branch_scales[1], &mut s.mlp_out)?;
     weigh_added(context, &spec.sums[1], &mut s.mlp_out)?;

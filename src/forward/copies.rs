@@ -41,7 +41,7 @@ pub(super) fn attend_copies<O: Ops>(
         kept: None,
         pace: context.pace,
     };
-    let n_factors = visibility.n_queries * spec.n_heads;
+    let n_factors = s.bias_factors.len() / copies.max(1);
     let factors = |copy_idx: usize| {
         let first = copy_idx * n_factors;
         s.bias_factors.get(first..first + n_factors)

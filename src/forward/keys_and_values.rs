@@ -14,6 +14,8 @@ pub struct KeysAndValues<O: Ops> {
     index_k: O::Buffer,
     /// State of a mixer other than attention.
     pub(super) mixed: MixerMemory,
+    /// Latest inputs of convolutions: of keys, of values, and of what both branches give.
+    pub(super) convolved: [MixerMemory; 4],
     /// Norms of the head outputs of each key's value; empty where unknown. // [head][key]
     norms: Vec<Vec<f32>>,
     /// A second copy of keys and values in attention's packed layout, if memory allows.
@@ -29,6 +31,7 @@ impl<O: Ops> Default for KeysAndValues<O> {
             v: O::Buffer::default(),
             index_k: O::Buffer::default(),
             mixed: MixerMemory::default(),
+            convolved: Default::default(),
             norms: Vec::new(),
             packed: None,
             is_whole: false,
@@ -79,6 +82,11 @@ impl<O: Ops> KeysAndValues<O> {
         std::mem::swap(&mut self.v, v);
     }
 
+    /// Whether it holds states of a last token, which are not kept for earlier ones.
+    pub(super) fn has_states(&self) -> bool {
+        !self.mixed.is_empty() || self.convolved.iter().any(|of| !of.is_empty())
+    }
+
     /// Returns the packed copy.
     pub(super) fn packed(&self) -> Option<&KeptKeys> {
         self.packed.as_ref()
@@ -96,9 +104,11 @@ impl<O: Ops> KeysAndValues<O> {
         let n_values = ops.get(&self.k)?.values.len() + ops.get(&self.v)?.values.len();
         let n_index = ops.get(&self.index_k)?.values.len();
         let n_norms: usize = self.norms.iter().map(Vec::len).sum();
+        let n_convolved: usize = self.convolved.iter().map(MixerMemory::n_values).sum();
+        let n_states = self.mixed.n_values() + n_convolved;
         let packed = self.packed.as_ref().filter(|packed| !packed.is_empty());
         Ok(HeldBytes {
-            values: (n_values + n_index + self.mixed.n_values() + n_norms) * size_of::<f32>(),
+            values: (n_values + n_index + n_states + n_norms) * size_of::<f32>(),
             packed: packed.map_or(0, |_| n_values * size_of::<f32>()),
         })
     }

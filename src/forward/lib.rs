@@ -1,5 +1,6 @@
 //! The forward pass: runs a model layer by layer. Every quirk of a model family is a field of its spec.
 
+mod added_convolution;
 mod as_read;
 mod attend;
 mod attention_pooling;

@@ -67,7 +67,7 @@ impl<O: Ops> BlockPast<O> {
     /// # Errors
     /// When the device fails.
     pub fn shorten(&mut self, ops: &O, n: usize) -> Result<bool> {
-        if !self.own.mixed.is_empty() {
+        if self.own.has_states() {
             return Ok(false);
         }
         self.own.shorten(ops, n)?;

@@ -5,6 +5,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::ProjectionSpec;
 
+use super::added_convolution::add_convolved;
 use super::bias_factors::bias_factors;
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
@@ -106,7 +107,10 @@ pub(super) fn project_only<O: Ops>(
         _ => attn_in,
     };
     s.bias_factors = match &spec.bias_gate {
-        Some(gate) => bias_factors(gate, context.shelf(), &ops.get(attn_in)?.values)?,
+        Some(gate) => {
+            let grows = (attention.growth, &context.positions()[..], context.n_past);
+            bias_factors(gate, grows, context.shelf(), &ops.get(attn_in)?.values)?
+        }
         None => Vec::new(),
     };
     let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
@@ -169,6 +173,15 @@ pub(super) fn project_only<O: Ops>(
             }
         }
         _ => {}
+    }
+    if let (Some(of), true) = (spec.kv_convolutions.as_deref(), has_keys) {
+        let memories = s.past.as_mut().map(|past| &mut past.convolved);
+        let [of_keys, of_values] = match memories {
+            Some([keys, values, ..]) => [Some(keys), Some(values)],
+            None => [None, None],
+        };
+        add_convolved(context, Some(&of[0]), of_keys, &mut s.k)?;
+        add_convolved(context, Some(&of[1]), of_values, &mut s.v)?;
     }
     if let Some(gate) = &weights.gate {
         let from = if reads_both { &s.both_latents } else { attn_in };

@@ -21,7 +21,9 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
     if let Some(groups) = rule.groups {
         keep_groups(&mut for_choice, groups);
     }
-    let chosen = top(&for_choice, rule.n_used);
+    let first_always = for_choice.len().saturating_sub(rule.n_always);
+    let mut chosen = top(&for_choice[..first_always], rule.n_used);
+    chosen.extend(first_always..for_choice.len());
     let mut weights: Vec<f32> = chosen
         .iter()
         .map(|expert_idx| scores[*expert_idx])
@@ -170,6 +172,23 @@ mod tests {
         // The best single expert is in the group whose two best have the lower sum.
         let routed = route(&grouped, &[3.0, -9.0, 1.0, 1.5], None);
         assert_eq!((routed[0].0, routed[1].0), (3, 2));
+    }
+
+    #[test]
+    fn experts_that_are_always_used_share_in_the_weights() {
+        let always = RouterRule {
+            n_used: 1,
+            n_always: 1,
+            normalises: true,
+            ..rule(RouterScores::Sigmoid)
+        };
+        let routed = route(&always, &[1.0, 2.0, 0.0], Some(&[9.0, 0.0]));
+        assert_eq!((routed[0].0, routed[1].0), (0, 2));
+        let first = 1.0 / (1.0 + (-1f32).exp());
+        assert!(
+            (routed[1].1 - 0.5 / (0.5 + first)).abs() < 1e-6,
+            "{routed:?}"
+        );
     }
 
     #[test]

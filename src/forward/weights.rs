@@ -165,8 +165,9 @@ pub(super) fn read_linear<'a>(
     let linear = scaled(rounded(linear, source.rounded, largest), source.scale);
     match &source.factors {
         Some(factors) => {
-            let stored = tensors.expect(&factors.tensor, &[source.n_out()])?;
-            let mut values = stored.widen()?;
+            let shape = factors.stored_shape(source.n_out());
+            let stored = tensors.expect(&factors.tensor, &shape)?;
+            let mut values = spread(stored.widen()?, source.n_out());
             if factors.adds_one {
                 values.to_mut().iter_mut().for_each(|v| *v += 1.0);
             }

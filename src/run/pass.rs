@@ -497,12 +497,12 @@ fn go_on(flow: ControlFlow<()>) -> Result<()> {
 
 /// Token that follows each position, for models that predict the next token.
 pub fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
+    // Rows that only fill a table up have no logits.
+    let head = spec.head.as_ref();
+    let n_logits = head.map_or(usize::MAX, |head| head.unembed.n_out());
     let next = |i: usize| {
-        sequence
-            .tokens
-            .get(i + 1)
-            .copied()
-            .filter(|_| spec.is_causal_lm)
+        let token = sequence.tokens.get(i + 1).copied();
+        token.filter(|token| spec.is_causal_lm && (*token as usize) < n_logits)
     };
     (0..sequence.len()).map(next).collect()
 }

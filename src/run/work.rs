@@ -52,7 +52,8 @@ fn of_feed_forward(feed_forward: &FeedForward, n: usize) -> u64 {
     linears.map(|linear| of_linear(linear, n)).sum::<u64>() + of_more_experts(feed_forward, n)
 }
 
-/// Multiplications of the other experts: one is already counted with the block, but every token uses `n_used` of them.
+/// Multiplications of the other experts: one is already counted with the block, but every token uses `n_used` of them, and
+/// those that are always used.
 fn of_more_experts(feed_forward: &FeedForward, n: usize) -> u64 {
     let FeedForward::Experts(experts) = feed_forward else {
         return 0;
@@ -61,7 +62,8 @@ fn of_more_experts(feed_forward: &FeedForward, n: usize) -> u64 {
         let linears = [&one.up, &one.down].into_iter().chain(&one.gate);
         linears.map(|linear| of_linear(linear, n)).sum()
     });
-    of_one * experts.rule.n_used.saturating_sub(1) as u64
+    let n_used = experts.rule.n_used + experts.rule.n_always;
+    of_one * n_used.saturating_sub(1) as u64
 }
 
 fn of_linear(linear: &LinearSource, n: usize) -> u64 {

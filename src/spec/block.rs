@@ -2,6 +2,7 @@
 
 use attnscope_compute::attention::AttentionSpec;
 
+use super::added_convolution::AddedConvolution;
 use super::conformer::ConformerSpec;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::merge::MergeSpec;
@@ -84,6 +85,8 @@ pub struct BlockSpec {
     pub sums: [Option<Box<SumWeights>>; 2],
     /// Adds each branch to its normed input instead of the residual before the norm.
     pub adds_to_normed: bool,
+    /// Convolutions over a few tokens of what attention and feed-forward layer give, before it is added.
+    pub convolutions: Option<Box<[AddedConvolution; 2]>>,
     /// A mixer that reads what attention and feed-forward layer give, and alone adds to the residual.
     pub last_mixer: Option<Box<LastMixer>>,
     /// A low-rank branch added together with the attention output (LAuReL).
@@ -142,6 +145,7 @@ impl BlockSpec {
             resid_factors: [1.0; 2],
             sums: [None, None],
             adds_to_normed: false,
+            convolutions: None,
             last_mixer: None,
             narrow: None,
             by_token: None,
@@ -178,6 +182,12 @@ impl BlockSpec {
             Mixer::Other(mixer) => Some(mixer),
             Mixer::None => None,
         }
+    }
+
+    /// Whether what a branch gives, or its keys and values, depend on the tokens just before, through convolutions.
+    pub fn convolves(&self) -> bool {
+        let of_keys = |own: &SelfSpec| own.projections.kv_convolutions.is_some();
+        self.convolutions.is_some() || self.own().is_some_and(of_keys)
     }
 
     /// The spec of the block's self-attention, if that is its mixer.

@@ -133,6 +133,8 @@ pub struct RouterRule {
     pub choice_bias: Option<ChoiceBias>,
     /// Number of experts after the stored ones that compute nothing: their output is their input.
     pub n_identities: usize,
+    /// Number of stored experts, the last ones, that every token uses besides those it chooses. They share in the weights.
+    pub n_always: usize,
     pub groups: Option<ExpertGroups>,
     /// Divides the weights of the chosen experts by their sum.
     pub normalises: bool,
@@ -157,6 +159,7 @@ impl RouterRule {
             scores,
             choice_bias: None,
             n_identities: 0,
+            n_always: 0,
             groups: None,
             normalises: false,
             power: 1.0,

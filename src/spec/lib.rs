@@ -3,6 +3,7 @@
 //! Families fill these values from a configuration; the forward pass runs them. Neither knows the other.
 
 mod ablation;
+mod added_convolution;
 mod block;
 mod conformer;
 mod decoder_start;
@@ -37,6 +38,7 @@ mod timing;
 mod walk;
 
 pub use ablation::Ablation;
+pub use added_convolution::AddedConvolution;
 pub use block::{BlockSpec, CrossSpec, Mixer};
 pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
@@ -62,7 +64,7 @@ pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;
 pub use projected::{
     BiasGate, DistanceRows, HeadGrowth, HeadScales, LatentSharing, LatentSpec, MadeValues,
-    PairValues, QueryBiases, RelativeSource, StepSource,
+    PairValues, ProfileGate, QueryBiases, RelativeSource, ShareGate, StepSource,
 };
 pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{LastMixer, NarrowBranch, PoolingSpec, SumRule, SumWeights, TokenBranch};

@@ -159,10 +159,19 @@ pub struct StepSource {
     pub has_empty_places: bool,
 }
 
-/// Factors of a learned bias by distance: a · (b · scale − 1) + 2 for each query and head, where a and b are the sigmoids of two sums
-/// of a map of the head's part of the input.
+/// Factors of a learned bias by distance, computed from what an attention reads.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BiasGate {
+pub enum BiasGate {
+    /// One factor of each query and head: a · (b · scale − 1) + 2, where a and b are the sigmoids of two sums of a map of the head's
+    /// part of the input.
+    Shares(ShareGate),
+    /// How much of each profile of distances each query and head has: the outputs of a map. They grow with the position as queries do.
+    Profiles(ProfileGate),
+}
+
+/// The gate that gives one factor of each query and head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareGate {
     /// The map of one head's part, the same for all: the first half of its outputs are summed for a, the others for b.
     pub map: LinearSource,
     /// [1, head, 1, 1]
@@ -170,9 +179,40 @@ pub struct BiasGate {
     pub n_heads: usize,
 }
 
-impl BiasGate {
+/// The map to the share of each profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProfileGate {
+    /// d_model → n_heads · profile
+    pub map: LinearSource,
+}
+
+impl ShareGate {
     /// The shape of the stored scales.
     pub fn scales_shape(&self) -> Vec<usize> {
         vec![1, self.n_heads, 1, 1]
+    }
+}
+
+impl BiasGate {
+    pub fn map(&self) -> &LinearSource {
+        match self {
+            Self::Shares(gate) => &gate.map,
+            Self::Profiles(gate) => &gate.map,
+        }
+    }
+
+    pub fn map_mut(&mut self) -> &mut LinearSource {
+        match self {
+            Self::Shares(gate) => &mut gate.map,
+            Self::Profiles(gate) => &mut gate.map,
+        }
+    }
+
+    /// Number of values that the gate reads of each row.
+    pub fn d_model(&self) -> usize {
+        match self {
+            Self::Shares(gate) => gate.n_heads * gate.map.n_in,
+            Self::Profiles(gate) => gate.map.n_in,
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::added_convolution::AddedConvolution;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::indexer::IndexerSpec;
@@ -40,6 +41,8 @@ pub struct ProjectionSpec {
     pub q_growth: Option<Box<HeadGrowth>>,
     /// What multiplies the scores of each head, besides their scale.
     pub head_scales: Option<Box<HeadScales>>,
+    /// Convolutions of keys and of values over a few tokens, before norms and positions.
+    pub kv_convolutions: Option<Box<[AddedConvolution; 2]>>,
     /// A norm of the values, per head.
     pub v_norm: Option<NormSource>,
     pub latent: Option<Box<LatentSpec>>,
@@ -51,7 +54,7 @@ pub struct ProjectionSpec {
     pub norms_after_rope: bool,
     /// Learned bias per distance bucket, used by this attention only. // [bucket, head]
     pub bucket_values: Option<TableSource>,
-    /// What multiplies the learned bias per distance bucket, by query and head.
+    /// What multiplies the learned bias by distance, by query and head.
     pub bias_gate: Option<Box<BiasGate>>,
     /// Learned vectors per distance.
     pub relative: Option<Box<RelativeSource>>,
@@ -86,6 +89,7 @@ impl ProjectionSpec {
             k_norm: None,
             q_growth: None,
             head_scales: None,
+            kv_convolutions: None,
             v_norm: None,
             latent: None,
             clip: None,

@@ -109,7 +109,7 @@ impl WeightFormat {
             }
         }
         if let Some(gate) = &mut spec.bias_gate {
-            self.map(&mut gate.map);
+            self.map(gate.map_mut());
         }
         if let Some(relative) = &mut spec.relative {
             self.maps(

@@ -87,6 +87,8 @@ pub struct OutputFactors {
     pub tensor: String,
     /// The factors are 1 plus the stored values.
     pub adds_one: bool,
+    /// One stored value multiplies all outputs.
+    pub is_one: bool,
 }
 
 /// A low-rank addition to the weight of an affine map: up · down.
@@ -97,6 +99,13 @@ pub struct LowRank {
     /// [n_stored_out, rank]
     pub up: String,
     pub rank: usize,
+}
+
+impl OutputFactors {
+    /// The stored shape, for a map with this number of outputs.
+    pub fn stored_shape(&self, n_out: usize) -> Vec<usize> {
+        vec![if self.is_one { 1 } else { n_out }]
+    }
 }
 
 impl LowRank {
@@ -280,6 +289,19 @@ impl LinearSource {
             factors: Some(OutputFactors {
                 tensor,
                 adds_one: false,
+                is_one: false,
+            }),
+            ..self
+        }
+    }
+
+    /// The map, with all outputs multiplied by one stored value.
+    pub fn times_one_value(self, tensor: String) -> Self {
+        Self {
+            factors: Some(OutputFactors {
+                tensor,
+                adds_one: false,
+                is_one: true,
             }),
             ..self
         }
@@ -291,6 +313,7 @@ impl LinearSource {
             factors: Some(OutputFactors {
                 tensor,
                 adds_one: true,
+                is_one: false,
             }),
             ..self
         }

@@ -132,7 +132,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             }
         }
         if let Some(factors) = &linear.factors {
-            let shape = vec![linear.n_out()];
+            let shape = factors.stored_shape(linear.n_out());
             self.vector(format_args!("{key}.factors"), &factors.tensor, shape);
         }
         self.push(key, Source::Matrix(linear), division);
@@ -423,6 +423,7 @@ impl<'v, 'a> Walk<'v, 'a> {
                 self.vector(key, &sum.tensor, vec![sum.width]);
             }
         }
+        self.added_convolutions(name, ["attn", "mlp"], block.convolutions.as_deref());
         if let Some(last) = &block.last_mixer {
             self.linear(format_args!("{name}last_mixer.map"), &last.map);
             self.norm(format_args!("{name}last_mixer.pre"), Some(&last.pre), None);

@@ -166,6 +166,10 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
         "vectors of distances",
     );
     give(
+        own(&|own| matches!(own.bias, Bias::Profiles(_))),
+        "profiles of distances",
+    );
+    give(
         own(&|own| matches!(own.bias, Bias::Grid(_))),
         "distances in rows and columns",
     );
@@ -186,6 +190,10 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
     give(
         has(|block| matches!(block.feed_forward, FeedForward::Experts(_))),
         "experts",
+    );
+    give(
+        has(BlockSpec::convolves),
+        "convolved keys, values and outputs",
     );
     let others = blocks().filter_map(BlockSpec::other_mixer);
     others.for_each(|mixer| give(true, &format!("{}, run and named", mixer.label())));

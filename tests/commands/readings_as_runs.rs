@@ -111,7 +111,7 @@ fn readings_of_layers_that_do_more_than_attend_lose_what_a_run_of_the_changed_sp
             rope.theta *= 0.01;
         }
     });
-    let cases: [(&str, &[(&str, Change)]); 8] = [
+    let cases: [(&str, &[(&str, Change)]); 9] = [
         ("lfm2_b", &[over_queries, unscaled, other_base]),
         ("jamba_b", &[over_queries]),
         ("falcon_h1_b", &[over_queries, unscaled, other_base]),
@@ -120,6 +120,7 @@ fn readings_of_layers_that_do_more_than_attend_lose_what_a_run_of_the_changed_sp
         ("gemma4_text_b", &[over_queries]),
         ("hy_v4_b", &[over_queries, unscaled]),
         ("glm5_next", &[over_queries]),
+        ("inkling_text_b", &[over_queries]),
     ];
     for (name, changes) in cases {
         let case = fixture(&format!("oracle/{name}"));

@@ -179,7 +179,7 @@ fn every_family_goes_on_from_what_it_has_read() {
 /// What an engine changes of its cache holds for each token on its own.
 #[test]
 fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
-    const CHOSEN: [&str; 10] = [
+    const CHOSEN: [&str; 11] = [
         "llama",
         "gpt2",
         "gemma2_b",
@@ -188,6 +188,7 @@ fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
         "glm_moe_dsa",
         "hy_v4",
         "glm5_next",
+        "inkling_text",
         "minimax_m3_vl_text",
         "t5_v11",
     ];
@@ -211,13 +212,14 @@ fn models_as_an_engine_serves_them_go_on_from_what_they_have_read() {
 
 #[test]
 fn an_edited_end_reads_only_what_is_new() {
-    const CHOSEN: [&str; 20] = [
+    const CHOSEN: [&str; 21] = [
         "llama",
         "longcat_flash",
         "deepseek_v32",
         "glm_moe_dsa",
         "hy_v4",
         "glm5_next",
+        "inkling_text",
         "minimax_m3_vl_text",
         "gpt2_b",
         "t5",
@@ -249,7 +251,8 @@ fn an_edited_end_reads_only_what_is_new() {
         writer.read(&edited, None).expect("reads the edited text");
         // Another mixer keeps what it made of all tokens: there is nothing to go back to.
         let mut blocks = model.spec.main_stack().blocks().iter();
-        let mixes_otherwise = blocks.any(|block| block.other_mixer().is_some());
+        let mixes_otherwise =
+            blocks.any(|block| block.other_mixer().is_some() || block.convolves());
         let n_again = if mixes_otherwise { n } else { 2 };
         assert_eq!(writer.n_rows_run() - n_run, n_again, "{name}");
         let mut new = Writer::new(&Cpu, &model, usize::MAX, &go_on);

@@ -77,6 +77,8 @@ fn heads_run_alone_as_among_others() {
         ("glm_moe_dsa", 0),
         ("hy_v4", usize::MAX),
         ("hy_v4", 0),
+        ("inkling_text", usize::MAX),
+        ("inkling_text", 0),
         ("wav2vec2_conformer", 0),
         ("wavlm", 0),
         ("wav2vec2_bert", 0),

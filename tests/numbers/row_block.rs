@@ -2,8 +2,8 @@
 
 use attnscope_compute::attention::{
     Alibi, AttentionSpec, Bias, GridSteps, GridWindow, HeadBias, HeadRows, KeyRank, NoVisible,
-    Relative, RelativeTables, Scale, SoftmaxAxis, StepTables, Streaming, TopKeys, Visibility,
-    Window,
+    Profiles, Relative, RelativeTables, Scale, SoftmaxAxis, StepTables, Streaming, TopKeys,
+    Visibility, Window,
 };
 use proptest::prelude::*;
 use testing::effort::tries;
@@ -78,6 +78,29 @@ fn heads_with_vectors_of_distances_agree() {
             of_rows: sides[0].then(|| noise(7, 2 * span * 4)),
             ..RelativeTables::default()
         });
+        case.real = (n == 131).then(|| noise(9, n).iter().map(|v| *v < 0.6).collect());
+        compare(&case, 3);
+    }
+}
+
+/// Scores with profiles of distances that each query mixes, which end before the farthest key or beyond it.
+#[test]
+fn heads_with_profiles_of_distances_agree() {
+    for (n, n_distances, causal) in [
+        (1, 3, true),
+        (70, 6, true),
+        (131, 200, true),
+        (97, 20, false),
+    ] {
+        let profiles = Profiles { n: 5, n_distances };
+        let spec = AttentionSpec {
+            bias: Bias::Profiles(profiles),
+            scale: Scale::InvD,
+            ..AttentionSpec::plain(4, 2, 12, causal)
+        };
+        let mut case = filled(spec, n, n as u64, 1.5);
+        case.bucket_values = Some(noise(5, 5 * n_distances));
+        case.bias_factors = Some(noise(6, n * 4 * 5));
         case.real = (n == 131).then(|| noise(9, n).iter().map(|v| *v < 0.6).collect());
         compare(&case, 3);
     }

@@ -3,6 +3,7 @@
 use super::bias::Relative;
 use super::grid_steps::StepBias;
 use super::head::{Head, HeadInput};
+use super::profiles::ProfileBias;
 use super::relative_tables::RelativeTables;
 use super::run::Run;
 use super::spec::Bias;
@@ -18,6 +19,7 @@ pub enum HeadBias {
     ByCell(Vec<f32>),
     ByPair(PairBias),
     BySteps(StepBias),
+    ByProfile(ProfileBias),
 }
 
 /// A bias that depends on the query, the key, and the distance between them.
@@ -110,6 +112,14 @@ impl HeadBias {
                 }
                 None => Self::None,
             },
+            Bias::Profiles(profiles) => match (run.bucket_values, run.bias_factors) {
+                (Some(values), Some(factors)) => {
+                    let queries = run.visibility.first_query()..n_queries;
+                    let of = (factors, spec.n_heads, head_idx);
+                    Self::ByProfile(ProfileBias::new(*profiles, values, of, queries))
+                }
+                _ => Self::None,
+            },
             Bias::None | Bias::Alibi(_) => Self::None,
         }
     }
@@ -159,6 +169,7 @@ impl HeadBias {
             Self::ByCell(values) => values[values.len() / n_queries.max(1) * query_idx + key_idx],
             Self::ByPair(pairs) => scale * pairs.of(query_idx, key_idx),
             Self::BySteps(steps) => steps.of(query_idx, key_idx),
+            Self::ByProfile(profiles) => profiles.of(query_idx, key_idx),
         }
     }
 

@@ -21,6 +21,7 @@ mod part;
 mod picked_keys;
 mod plan;
 mod pooled;
+mod profiles;
 mod relative_tables;
 mod repeats;
 mod rope;
@@ -62,6 +63,7 @@ pub use normaliser::{Explained, Fault, Normaliser, Vectors};
 pub use part::{HeadPart, HeadRows};
 pub use picked_keys::{IndexInput, PickedKeys};
 pub use pooled::{POOLED_CELLS, Pooled};
+pub use profiles::Profiles;
 pub use relative_tables::RelativeTables;
 pub use repeats::Repeats;
 pub use rope::{

@@ -35,7 +35,11 @@ impl RowBias {
                 HeadBias::ByCell(_) => Self::EachRow,
                 _ => Self::None,
             },
-            Bias::Relative(_) | Bias::Grid(_) | Bias::Pairs(_) | Bias::Steps(_) => Self::EachRow,
+            Bias::Relative(_)
+            | Bias::Grid(_)
+            | Bias::Pairs(_)
+            | Bias::Steps(_)
+            | Bias::Profiles(_) => Self::EachRow,
             Bias::Alibi(alibi) if alibi.rounds_to_bf16 => Self::ByKey(padded(
                 &mut (0..n_keys).map(|key_idx| math.bias(0, key_idx)),
             )),

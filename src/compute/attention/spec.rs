@@ -6,6 +6,7 @@ use super::bias::{Alibi, Buckets, GridDistances, Pairs, Relative};
 use super::globals::Globals;
 use super::grid_steps::GridSteps;
 use super::kv_format::KvFormat;
+use super::profiles::Profiles;
 use super::rope::RopeSpec;
 use super::scale::Scale;
 use super::top_keys::TopKeys;
@@ -100,6 +101,7 @@ pub enum Bias {
     Pairs(Pairs),
     Steps(GridSteps),
     Relative(Relative),
+    Profiles(Profiles),
 }
 
 /// Position-dependent query scaling, which keeps long rows as sharp as short ones.
@@ -119,6 +121,8 @@ pub enum GrowthCurve {
     Steps,
     /// (1 + n)^β.
     Power,
+    /// 1 + β·ln(n), for n above 1.
+    Log,
 }
 
 impl Growth {
@@ -127,6 +131,7 @@ impl Growth {
         let factor = match self.curve {
             GrowthCurve::Steps => 1.0 + self.beta * (1.0 + periods.floor()).ln(),
             GrowthCurve::Power => (1.0 + periods).powf(self.beta),
+            GrowthCurve::Log => 1.0 + self.beta * periods.max(1.0).ln(),
         };
         factor as f32
     }

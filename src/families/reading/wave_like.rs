@@ -7,7 +7,8 @@ use attnscope_compute::ops::Activation;
 use attnscope_prompt::{MOST_CONVOLUTIONS, Mel, SoundRule, Steps, Waves};
 use attnscope_spec::{
     BiasGate, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, SoundStem, StackSpec, StemConvolution, StemEnd, StemNorm, TableSource,
+    ProjectionSpec, ShareGate, SoundStem, StackSpec, StemConvolution, StemEnd, StemNorm,
+    TableSource,
 };
 use serde_json::Value;
 
@@ -219,13 +220,13 @@ pub fn read(
             linear(&format!("{base}{encoder}{at}.{name}"), n_in, n_out, true)
         };
         let one = |name: &str| map(&format!("attention.{name}"), d_model, d_model);
-        let gate = || BiasGate {
+        let gate = || ShareGate {
             map: map("attention.gru_rel_pos_linear", d_head, N_GATES),
             scales: format!("{base}{encoder}{at}.attention.gru_rel_pos_const"),
             n_heads,
         };
         let projections = ProjectionSpec {
-            bias_gate: buckets.map(|_| Box::new(gate())),
+            bias_gate: buckets.map(|_| Box::new(BiasGate::Shares(gate()))),
             ..ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
         };
         let mlp = MlpSpec::plain(

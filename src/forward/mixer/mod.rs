@@ -26,7 +26,8 @@ use self::state_space::StateSpaceWeights;
 use super::context::BlockContext;
 use super::weights::WeightReader;
 pub(super) use memory::MixerMemory;
-pub(crate) use rows::{each_copy, without_padding};
+pub(crate) use rows::{each_copy, hide_padding, without_padding};
+pub(crate) use short_convolution::read_kernel;
 
 /// Weights of a mixer.
 pub enum TokenMixerWeights<'a, O: Ops> {

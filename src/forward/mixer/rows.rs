@@ -15,7 +15,7 @@ fn n_positions<O: Ops>(context: &BlockContext<'_, O>) -> usize {
 }
 
 /// Zeroes the rows of padding. // rows: [position, width]
-pub(super) fn hide_padding<O: Ops>(context: &BlockContext<'_, O>, rows: &mut [f32], width: usize) {
+pub(crate) fn hide_padding<O: Ops>(context: &BlockContext<'_, O>, rows: &mut [f32], width: usize) {
     if context.sequence.real.is_none() {
         return;
     }

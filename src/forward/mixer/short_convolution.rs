@@ -20,13 +20,13 @@ pub struct Kernel<'a> {
 
 impl Kernel<'_> {
     /// // values: [position, channel] → [position, channel]
-    pub(super) fn run(&self, tail: &mut Vec<f32>, values: &[f32]) -> Vec<f32> {
+    pub(crate) fn run(&self, tail: &mut Vec<f32>, values: &[f32]) -> Vec<f32> {
         let bias = self.bias.as_deref();
         short_convolution(tail, values, &self.weights, bias, self.n_channels)
     }
 }
 
-pub(super) fn read_kernel<'a, O: Ops>(
+pub(crate) fn read_kernel<'a, O: Ops>(
     spec: &ShortConvolution,
     shelf: WeightReader<'a, O>,
 ) -> Result<Kernel<'a>> {

@@ -41,7 +41,8 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
         .own()
         .is_some_and(|own| own.projections.bias_gate.is_some());
     let is_otherwise = has_globals || is_placed || is_limited || is_indexed || is_gated;
-    stack.rows.is_some() || !attends || is_otherwise || block.conformer.is_some()
+    let is_convolved = block.conformer.is_some() || block.convolves();
+    stack.rows.is_some() || !attends || is_otherwise || is_convolved
 }
 
 /// Whether all that a reading supposes can be run in this model.

@@ -94,7 +94,14 @@ impl WriterMemory {
             let indexer = block.own().and_then(|own| own.projections.indexer.as_ref());
             let index = indexer.map_or(0, |indexer| n_tokens * indexer.d_key() * VALUE);
             let mixer = block.other_mixer();
-            own + index + cross + mixer.map_or(0, |mixer| mixer.n_kept(n_tokens) * VALUE)
+            let mixed = mixer.map_or(0, |mixer| mixer.n_kept(n_tokens));
+            let of_keys = block
+                .own()
+                .and_then(|own| own.projections.kv_convolutions.as_ref());
+            let convolutions = of_keys.into_iter().chain(&block.convolutions);
+            let convolutions = convolutions.flat_map(|both| both.iter());
+            let convolved: usize = convolutions.map(|of| of.convolution.n_kept()).sum();
+            own + index + cross + (mixed + convolved) * VALUE
         });
         let head = model.spec.head.as_ref();
         let unembed = head.map(|head| &head.unembed);

@@ -4,7 +4,10 @@ use attnscope_compute::attention::AttentionSpec;
 
 use super::Walk;
 use crate::roles::{Division, Heads, Source, Use};
-use crate::{HeadGrowth, IndexSource, LatentSharing, LinearSource, PairValues, ProjectionSpec};
+use crate::{
+    AddedConvolution, BiasGate, HeadGrowth, IndexSource, LatentSharing, LinearSource, PairValues,
+    ProjectionSpec,
+};
 
 impl<'a> Walk<'_, 'a> {
     pub(super) fn attention(
@@ -64,6 +67,8 @@ impl<'a> Walk<'_, 'a> {
         }
         self.norm(format_args!("{name}.k_norm"), maps.k_norm.as_ref(), Some(k));
         self.norm(format_args!("{name}.v_norm"), maps.v_norm.as_ref(), Some(v));
+        let of_keys = maps.kv_convolutions.as_deref();
+        self.added_convolutions(&format!("{name}."), ["k", "v"], of_keys);
         self.position(name, maps);
         if let Some(tensor) = &maps.sinks {
             let shape = vec![spec.n_heads];
@@ -99,6 +104,21 @@ impl<'a> Walk<'_, 'a> {
         }
         let norm = latent.shared_key_norm.as_ref();
         self.norm(format_args!("{name}.shared_key_norm"), norm, None);
+    }
+
+    /// The kernels of two convolutions that are added.
+    pub(super) fn added_convolutions(
+        &mut self,
+        name: &str,
+        whats: [&str; 2],
+        both: Option<&'a [AddedConvolution; 2]>,
+    ) {
+        for (what, of) in whats.iter().zip(both.into_iter().flatten()) {
+            for (tensor, n_channels) in &of.convolution.kernels {
+                let shape = vec![*n_channels, 1, of.convolution.n_tokens];
+                self.vector(format_args!("{name}{what}_convolution"), tensor, shape);
+            }
+        }
     }
 
     /// The learned growth of queries with their position.
@@ -147,9 +167,11 @@ impl<'a> Walk<'_, 'a> {
     fn position(&mut self, name: &str, maps: &'a ProjectionSpec) {
         self.table(format_args!("{name}.bias"), maps.bucket_values.as_ref());
         if let Some(gate) = &maps.bias_gate {
-            self.linear(format_args!("{name}.bias_gate"), &gate.map);
-            let key = format_args!("{name}.bias_gate.scales");
-            self.vector(key, &gate.scales, gate.scales_shape());
+            self.linear(format_args!("{name}.bias_gate"), gate.map());
+            if let BiasGate::Shares(gate) = &**gate {
+                let key = format_args!("{name}.bias_gate.scales");
+                self.vector(key, &gate.scales, gate.scales_shape());
+            }
         }
         if let Some([rows, columns]) = maps.steps.as_ref().and_then(|steps| steps.tables.as_ref()) {
             self.with_use(Use::EveryDistance, |walk| {

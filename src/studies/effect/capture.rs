@@ -10,7 +10,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_run::{Observer, Options, Outcome, Progress, Tap, run};
-use attnscope_spec::{Model, Stack, StackSpec};
+use attnscope_spec::{BlockSpec, Model, Stack, StackSpec};
 
 /// One value of a block, for all positions.
 #[derive(Debug, Clone, Default)]
@@ -191,6 +191,14 @@ pub fn of_one_stream(model: &Model) -> Result<()> {
     if blocks.any(|block| block.conformer.is_some()) {
         let problem = format!(
             "{}: a block also adds a convolution over positions and a layer before attention (Conformer), which have no share of their own here; ablation, patching and lens work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    if blocks.any(BlockSpec::convolves) {
+        let problem = format!(
+            "{}: convolutions over a few tokens stand between heads and residual, so that what a head writes at one position is read at others; ablation, patching and lens work",
             model.spec.family
         );
         return Err(Error::Setting(problem));

@@ -58,7 +58,8 @@ pub fn lens<O: Ops>(
         } else {
             idx
         };
-        tokens.get(at).copied()
+        let token = tokens.get(at).copied();
+        token.filter(|token| (*token as usize) < head.unembed.n_out())
     };
     let at_once = (ROWS_AT_ONCE / residuals.len()).max(1);
     let mut all = Vec::with_capacity(positions.len() * residuals.len());

@@ -23,7 +23,10 @@ impl Predicted {
         is_causal: bool,
         asked: Option<Asked>,
     ) -> Self {
-        let next = |idx: usize| sequence.tokens.get(idx + 1).copied();
+        let next = |idx: usize| {
+            let token = sequence.tokens.get(idx + 1).copied();
+            token.filter(|token| (*token as usize) < d_vocab)
+        };
         let targets = (0..sequence.len()).map(|idx| next(idx).filter(|_| is_causal));
         let targets: Vec<Option<u32>> = targets.collect();
         let (real, wanted) = wanted_of(sequence, &targets);

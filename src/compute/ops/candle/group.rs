@@ -292,7 +292,12 @@ fn bias_table(
             let n_distances = values.len() / n_heads.max(1);
             BiasTable::OfDistances(Tensor::from_vec(values, (n_heads, n_distances), device)?)
         }
-        Bias::Buckets(_) | Bias::Relative(_) | Bias::Grid(_) | Bias::Pairs(_) | Bias::Steps(_) => {
+        Bias::Buckets(_)
+        | Bias::Relative(_)
+        | Bias::Grid(_)
+        | Bias::Pairs(_)
+        | Bias::Steps(_)
+        | Bias::Profiles(_) => {
             let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
             let of_head = |bias: &HeadBias| -> Vec<f32> {
                 let pair = |nth: usize| bias.at(nth / n_keys, nth % n_keys, n_queries, scale);
