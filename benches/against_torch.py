@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """attnscope against PyTorch on the same work: both sides in turn, several rounds, each run in a process of its own.
 
-    python benches/against_torch.py [--only layer,model] [--rounds 5] [--threads 2] [--checkpoint DIR]
+    python benches/against_torch.py [--rows layer,model] [--rounds 5] [--threads 2] [--checkpoint DIR]
 
 The other side is what a PyTorch user would write to get the same statistics, in the order that costs PyTorch least.
 A ratio is our median time over theirs in the same round, and of the rounds the median. Start-up and loading are left
 out, except where a whole process is measured. Needs torch, transformers and cargo; run it on a machine that does
-nothing else. Nothing here is a test: the last column says whether what is promised holds on this machine.
+nothing else. Rows against llama.cpp and ONNX Runtime (`peers.py`) need their packages, and are left out without them.
+Nothing here is a test: the last column says whether what is promised holds on this machine.
 """
 
 import argparse
@@ -22,6 +23,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import peers
 
 ROOT = Path(__file__).resolve().parent.parent
 LENGTH = 1024
@@ -83,13 +86,14 @@ def statistics_of_pattern(pattern):
 
 
 def timed(work, reps):
-    """Median of so many calls in ms, after one that warms up."""
+    """Medians of time and CPU time of so many calls in ms, after one that warms up."""
     times = []
     for _ in range(reps + 1):
-        started = time.perf_counter()
+        started = time.perf_counter(), time.process_time()
         work()
-        times.append((time.perf_counter() - started) * 1e3)
-    return {"median_ms": statistics.median(times[1:]), "min_ms": min(times[1:])}
+        times.append(((time.perf_counter() - started[0]) * 1e3, (time.process_time() - started[1]) * 1e3))
+    walls, cpus = zip(*times[1:])
+    return {"median_ms": statistics.median(walls), "min_ms": min(walls), "cpu_ms": statistics.median(cpus)}
 
 
 def layer_side(how):
@@ -115,10 +119,15 @@ def prompt(n):
     return [(i * 7919 + 13) % D_VOCAB for i in range(n)]
 
 
-def open_model(directory, attention, told=None):
-    """GPT-2 with one of its attentions, or with ours that tells all statistics."""
+def prompts():
+    """64 prompts of 16 to 256 tokens."""
+    return [prompt(LENGTH)[i : i + 16 + (i * 37) % 241] for i in range(64)]
+
+
+def open_model(directory, attention, told=None, dtype="float32"):
+    """A model with one of its attentions, or with ours that tells all statistics."""
     import torch
-    from transformers import GPT2LMHeadModel
+    from transformers import AutoModelForCausalLM
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     from transformers.utils import logging
 
@@ -131,7 +140,7 @@ def open_model(directory, attention, told=None):
         return z.transpose(1, 2).contiguous(), None
 
     ALL_ATTENTION_FUNCTIONS.register("with_statistics", with_statistics)
-    model = GPT2LMHeadModel.from_pretrained(directory, attn_implementation=attention, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(directory, attn_implementation=attention, dtype=getattr(torch, dtype))
     return model.eval()
 
 
@@ -144,8 +153,8 @@ def loss_of(logits, ids):
 def model_side(how):
     import torch
 
-    attention = how["attention"]
-    model, ids, last = open_model(how["checkpoint"], attention), torch.tensor([prompt(LENGTH)]), {}
+    attention, dtype = how["attention"], how.get("dtype", "float32")
+    model, ids, last = open_model(how["checkpoint"], attention, dtype=dtype), torch.tensor([prompt(LENGTH)]), {}
 
     def run():
         last.clear()
@@ -155,7 +164,38 @@ def model_side(how):
         last["logits"] = out.logits
 
     measured = timed(run, how["reps"])
-    return {**measured, "loss": loss_of(last["logits"], ids)}
+    # Products in 16 bits lose otherwise, which is no mistake.
+    return {**measured, "loss": loss_of(last["logits"], ids)} if dtype == "float32" else measured
+
+
+def padded_side(how):
+    """All prompts in batches of eight, padded on the right, with the statistics that probabilities leave possible."""
+    import torch
+
+    model, all_ids, told = open_model(how["checkpoint"], "eager"), prompts(), []
+    started = time.perf_counter(), time.process_time()
+    for first in range(0, len(all_ids), 8):
+        some = all_ids[first : first + 8]
+        longest = max(map(len, some))
+        ids = torch.tensor([one + [0] * (longest - len(one)) for one in some])
+        real = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in some])
+        out = model(ids, attention_mask=real, output_attentions=True, use_cache=False)
+        for pattern in out.attentions:
+            told.append({name: value.float().mean().item() for name, value in statistics_of_pattern(pattern).items()})
+        told += [loss_of(out.logits[i : i + 1, : len(one)], ids[i : i + 1, : len(one)]) for i, one in enumerate(some)]
+    return {"wall_s": time.perf_counter() - started[0], "cpu_s": time.process_time() - started[1]}
+
+
+def read_side(how):
+    """CPU time to read a file once in parts and to touch each of its numbers."""
+    import numpy
+
+    part = bytearray(4 << 20)
+    values, started = numpy.frombuffer(part, dtype=numpy.float32), time.process_time()
+    with open(how["file"], "rb", buffering=0) as file:
+        while n := file.readinto(part):
+            values[: n // 4].max()
+    return {"cpu_s": time.process_time() - started}
 
 
 def process_side(how):
@@ -170,14 +210,29 @@ def process_side(how):
     return {}
 
 
+# Blocks of Qwen3: sizes of the published models of 0.6 and 1.7 billion parameters.
+QWEN3 = {
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+    "max_position_embeddings": 40960, "tie_word_embeddings": True, "rope_theta": 1e6,
+}  # fmt: skip
+SHAPES = {
+    "0.6B": {**QWEN3, "hidden_size": 1024, "intermediate_size": 3072},
+    "1.7B": {**QWEN3, "hidden_size": 2048, "intermediate_size": 6144},
+}
+
+
 def make_side(how):
-    """A checkpoint of GPT-2 small's shape with random weights, in f32 and in bf16."""
+    """A checkpoint with random weights: of GPT-2 small's shape in f32 and in bf16, or one of `SHAPES` in bf16."""
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     torch.manual_seed(0)
+    if how["shape"] in SHAPES:
+        torch.set_default_dtype(torch.bfloat16)
+        Qwen3ForCausalLM(Qwen3Config(**SHAPES[how["shape"]])).save_pretrained(how["bf16"])
+        return {}
     model = GPT2LMHeadModel(GPT2Config())
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -190,10 +245,16 @@ def make_side(how):
     return {}
 
 
-SIDES = {"layer": layer_side, "model": model_side, "process": process_side, "make": make_side}
+SIDES = {
+    "layer": layer_side, "model": model_side, "process": process_side, "padded": padded_side, "read": read_side, "make": make_side,
+    **peers.SIDES,
+}  # fmt: skip
 
 
 def be_a_side(name, how):
+    if name in peers.SIDES:
+        print(json.dumps(peers.SIDES[name]({**how, "ids": prompt(LENGTH), "timed": timed})))
+        return
     import torch
 
     torch.set_num_threads(how["threads"])
@@ -205,7 +266,7 @@ def be_a_side(name, how):
 
 
 def measured_process(command, reads_json):
-    """Wall time in s and peak resident memory in MB of a program, and what it printed."""
+    """Wall time and CPU time in s and peak resident memory in MB of a program, and what it printed."""
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as printed:
         started = time.perf_counter()
         program = subprocess.Popen(command, stdout=printed, stderr=said, cwd=ROOT)
@@ -219,7 +280,8 @@ def measured_process(command, reads_json):
         lines = printed.read().splitlines()
     unit = 1 if platform.system() == "Darwin" else 1024
     told = json.loads(lines[-1]) if reads_json else {}
-    return {**told, "wall_s": wall, "peak_mb": usage.ru_maxrss * unit / 1e6}
+    measured = {"wall_s": wall, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss * unit / 1e6}
+    return {**measured, **told}
 
 
 def build():
@@ -247,11 +309,23 @@ class Programs:
         command = [self.ours[name], "--json", "--threads", str(self.threads), *map(str, arguments)]
         return lambda: measured_process(command, reads_json=True)
 
-    def report(self):
-        tokens, output = ",".join(map(str, prompt(LENGTH))), str(self.directory / "ours.json")
-        command = [self.ours["attnscope"], "report", str(self.directory / "f32"), "--tokens", tokens,
+    def report(self, checkpoint, *given):
+        """A whole process of the program."""
+        output = str(self.directory / "ours.json")
+        command = [self.ours["attnscope"], "report", str(self.directory / checkpoint), *given,
                    "--threads", str(self.threads), "--format", "json", "--output", output, "--force"]
         return lambda: measured_process(command, reads_json=False)
+
+    def made(self, name, side, **how):
+        """A file that some side makes of the checkpoint, once."""
+        path = self.directory / name
+        if not path.exists():
+            self.torch(side, checkpoint=str(self.directory / "f32"), **how)()
+        return str(path)
+
+
+def tokens(n):
+    return "--tokens", ",".join(map(str, prompt(n)))
 
 
 def layer_group(heads, kv_heads, d_head, length, reps):
@@ -286,16 +360,63 @@ def bf16_sides(p):
 
 def process_sides(p):
     directory, output = str(p.directory / "f32"), str(p.directory / "theirs.json")
-    return {"ours": p.report(), "stats": p.torch("process", checkpoint=directory, output=output)}
+    return {"ours": p.report("f32", *tokens(LENGTH)), "stats": p.torch("process", checkpoint=directory, output=output)}
+
+
+def brief_sides(p):
+    return {"ours": p.report("f32", *tokens(16)), "read": p.torch("read", file=str(p.directory / "f32" / "model.safetensors"))}
+
+
+def prompts_sides(p):
+    inputs = p.directory / "prompts.jsonl"
+    inputs.write_text("".join(json.dumps({"tokens": one}) + "\n" for one in prompts()))
+    return {"ours": p.report("f32", "--inputs", str(inputs)), "padded": p.torch("padded", checkpoint=str(p.directory / "f32"))}
+
+
+def large_sides(shape):
+    """A model of billions of parameters: our whole process against one forward pass that begins when the model is open."""
+
+    def sides(p):
+        directory = str(p.directory / shape)
+        theirs = {"checkpoint": directory, "attention": "sdpa", "reps": 1}
+        return {
+            "ours": p.report(shape, *tokens(LENGTH)),
+            "f32": p.torch("model", **theirs),
+            "bf16": p.torch("model", dtype="bfloat16", **theirs),
+        }
+
+    return sides
+
+
+def llama_sides(kind):
+    def sides(p):
+        gguf = str(p.directory / f"gpt2-{kind}.gguf")
+        p.made(f"gpt2-{kind}.gguf", "gguf", gguf=gguf, kind=kind)
+        ours = str(p.directory / "f32") if kind == "f32" else gguf
+        return {"ours": p.bench("model", ours, "--length", LENGTH, "--reps", 3), "llama": p.torch("llama", gguf=gguf, kind=kind, reps=3)}
+
+    return sides
+
+
+def onnx_sides(p):
+    onnx = str(p.directory / "gpt2.onnx")
+    p.made("gpt2.onnx", "to_onnx", onnx=onnx)
+    ours = p.bench("model", str(p.directory / "f32"), "--length", LENGTH, "--reps", 3)
+    return {"ours": ours, "onnx": p.torch("onnx", onnx=onnx, reps=3)}
 
 
 def memory_sides(p):
     return {"ours": p.bench("layer", "--heads=12", "--d-head=64", f"--length={LENGTH}", "--reps", 3)}
 
 
-MS, WALL, PEAK, HEAP = ("median_ms", "ms", 1), ("wall_s", "s", 1), ("peak_mb", "MB", 1), ("peak_bytes", "MB", 1e-6)
+MS, WALL, CPU = ("median_ms", "ms", 1), ("wall_s", "s", 1), ("cpu_s", "s of CPU", 1)
+PEAK, HEAP = ("peak_mb", "MB", 1), ("peak_bytes", "MB", 1e-6)
+# Seconds of our whole process against milliseconds of their forward pass.
+WALL_AND_MS = (WALL, ("median_ms", "s", 1e-3))
+# What takes the place of a time with `--cpu`; both sides' CPU time has the unit of their time.
+OF_CPU = {"median_ms": "cpu_ms", "wall_s": "cpu_s"}
 
-# Group: its sides, and rows of (work, against, their side, what is compared, at most).
+# Group: its sides, and rows of (work, against, their side, what is compared, at most or None where nothing is promised).
 GROUPS = {
     "layer": (layer_group(12, 12, 64, 1024, 7), [
         ("one layer, 12 heads, d 64, L 1024, causal, all statistics", "torch eager + the same statistics", "eager", MS, 0.08),
@@ -319,7 +440,56 @@ GROUPS = {
     "memory": (memory_sides, [
         ("extra memory of one layer's analysis, 12 heads, L 1024", None, None, HEAP, 25),
     ]),
+    "brief": (brief_sides, [
+        ("whole process: `report` of 16 tokens, GPT-2-small shape, f32", "reading the weights once, each number touched", "read", CPU, 2.0),
+    ]),
+    "prompts": (prompts_sides, [
+        ("whole process: `report --inputs`, 64 prompts of 16–256 tokens, GPT-2-small shape", "HF eager, padded batches of 8 + statistics of probabilities", "padded", WALL, 0.55),
+    ]),
+    "0.6B": (large_sides("0.6B"), [
+        ("whole process: `report`, 0.6B in bf16, L 1024", "HF sdpa f32, forward pass alone", "f32", WALL_AND_MS, 0.8),
+        ("the same", "HF sdpa bf16, forward pass alone", "bf16", WALL_AND_MS, None),
+    ]),
+    "1.7B": (large_sides("1.7B"), [
+        ("whole process: `report`, 1.7B in bf16, L 1024", "HF sdpa f32, forward pass alone", "f32", WALL_AND_MS, 0.8),
+        ("the same", "HF sdpa bf16, forward pass alone", "bf16", WALL_AND_MS, None),
+        ("the same, peak memory", None, None, PEAK, 1610),
+    ]),
+    "llama": (llama_sides("f32"), [
+        ("GPT-2-small shape, L 1024, all statistics and loss", "llama.cpp f32, logits of every position, no statistics", "llama", MS, None),
+    ]),
+    "q8_0": (llama_sides("q8_0"), [
+        ("the same from a q8_0 GGUF file", "llama.cpp q8_0, logits of every position, no statistics", "llama", MS, None),
+    ]),
+    "onnx": (onnx_sides, [
+        ("GPT-2-small shape, L 1024, all statistics and loss", "ONNX Runtime f32, no statistics", "onnx", MS, None),
+    ]),
 }  # fmt: skip
+
+# Peers that groups need, and checkpoints that they read; the others measure a layer alone.
+PEERS = {"llama": "llama", "q8_0": "llama", "onnx": "onnx"}
+CHECKPOINTS = {
+    **dict.fromkeys(["model", "bf16", "process", "brief", "prompts", "llama", "q8_0", "onnx"], "gpt2"), "0.6B": "0.6B", "1.7B": "1.7B",
+}  # fmt: skip
+
+
+def can_run(group):
+    """Whether the peer of a group is installed."""
+    if group not in PEERS:
+        return True
+    modules, packages = peers.NEEDS[PEERS[group]]
+    missing = [name for name in modules if not importlib.util.find_spec(name)]
+    if missing:
+        print(f"against_torch: {group} left out: {missing[0]} is not installed (pip install {packages})", file=sys.stderr)
+    return not missing
+
+
+def make(programs, shape):
+    """Makes a checkpoint that is not there yet."""
+    names = ("f32", "bf16") if shape == "gpt2" else (shape,)
+    places = {"f32": programs.directory / "f32", "bf16": programs.directory / names[-1]}
+    if not all((programs.directory / name / "config.json").exists() for name in names):
+        programs.torch("make", shape=shape, **{dtype: str(place) for dtype, place in places.items()})()
 
 
 def rounds_of(sides, n_rounds, group):
@@ -339,23 +509,29 @@ def has_amx():
         return False
 
 
-def row(work, against, side, compared, most, rounds):
-    field, unit, factor = compared
+def row(work, against, side, compared, most, rounds, by_cpu):
+    both = compared if isinstance(compared[0], tuple) else (compared, compared)
+    of_ours, of_theirs = ((OF_CPU.get(one[0], one[0]) if by_cpu else one[0], *one[1:]) for one in both)
 
-    def middle(name):
-        return statistics.median(r[name][field] for r in rounds) * factor
+    def middle(name, of):
+        return statistics.median(r[name][of[0]] for r in rounds) * of[2]
 
-    def shown(name):
-        value = middle(name)
-        return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
+    def shown(name, of):
+        value = middle(name, of)
+        return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f} {of[1]}"
 
     if side is None:
-        return [work, "–", shown("ours"), "–", "–", f"{most} {unit}", "yes" if middle("ours") <= most else "**no**"]
-    ratio = statistics.median(r["ours"][field] / r[side][field] for r in rounds)
+        holds = "yes" if middle("ours", of_ours) <= most else "**no**"
+        return [work, "–", shown("ours", of_ours), "–", "–", f"{most} {of_ours[1]}", holds]
+    factor = of_ours[2] / of_theirs[2]
+    ratio = statistics.median(factor * r["ours"][of_ours[0]] / r[side][of_theirs[0]] for r in rounds)
+    given = [work, against, shown("ours", of_ours), shown(side, of_theirs), f"{ratio:.3f}"]
+    if most is None:
+        return [*given, "–", "–"]
     holds = "yes" if ratio <= most else "**no**"
     if "AMX" in work and not has_amx():
         holds = "needs AMX"
-    return [work, against, shown("ours"), shown(side), f"{ratio:.3f}", f"{most:g}", holds]
+    return [*given, f"{most:g}", holds]
 
 
 def check_losses(group, rounds):
@@ -369,32 +545,33 @@ def run(args):
     chosen = list(GROUPS) if args.only is None else args.only.split(",")
     unknown = [name for name in chosen if name not in GROUPS]
     if unknown:
-        sys.exit(f"against_torch: --only {unknown[0]}: expected some of {', '.join(GROUPS)}")
+        sys.exit(f"against_torch: --rows {unknown[0]}: expected some of {', '.join(GROUPS)}")
+    chosen = [group for group in chosen if can_run(group)]
     with tempfile.TemporaryDirectory() as spare:
         directory = Path(args.checkpoint or spare).resolve()
         directory.mkdir(parents=True, exist_ok=True)
         programs = Programs(args.threads, directory)
-        places = {dtype: str(directory / dtype) for dtype in ("f32", "bf16")}
-        is_made = all((Path(place) / "config.json").exists() for place in places.values())
-        if not is_made and {"model", "bf16", "process"} & set(chosen):
-            programs.torch("make", **places)()
         table = [["work", "against", "ours", "theirs", "ratio", "at most", "holds?"], ["---"] * 7]
         for group in chosen:
             sides, rows = GROUPS[group]
+            if group in CHECKPOINTS:
+                make(programs, CHECKPOINTS[group])
             rounds = rounds_of(sides(programs), args.rounds, group)
             check_losses(group, rounds)
-            table += [row(*of_row, rounds) for of_row in rows]
+            table += [row(*of_row, rounds, args.cpu) for of_row in rows]
     for cells in table:
         print(f"| {' | '.join(cells)} |")
-    print(f"\n{args.rounds} rounds, {args.threads} threads; ratios are medians over rounds of ours / theirs in that round.")
+    times = "CPU time of all threads" if args.cpu else "times"
+    print(f"\n{args.rounds} rounds, {args.threads} threads, {times}; ratios are medians over rounds of ours / theirs in that round.")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="GROUP,GROUP", help=f"some of {', '.join(GROUPS)}")
+    parser.add_argument("--rows", "--only", dest="only", metavar="GROUP,GROUP", help=f"some of {', '.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of both sides; all cores unless given")
-    parser.add_argument("--checkpoint", metavar="DIR", help="keep the random checkpoints here (750 MB)")
+    parser.add_argument("--cpu", action="store_true", help="compare CPU time, which other programs disturb less than time")
+    parser.add_argument("--checkpoint", metavar="DIR", help="keep the random checkpoints here (up to 7 GB)")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--how", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()

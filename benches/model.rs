@@ -9,6 +9,7 @@ mod repeated;
 mod times;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use attnscope_checkpoint::Opening;
 use attnscope_compute::ops::Cpu;
@@ -18,6 +19,7 @@ use attnscope_spec::Model;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use repeated::{all_threads, repeat};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use testing::counting::{Counting, peak_of};
 
@@ -59,6 +61,12 @@ fn run(model: &Model, input: &Input) -> Outcome {
     outcome
 }
 
+/// CPU time of all threads of this process.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
 fn main() {
     let args = Args::parse();
     let path = args.checkpoint.clone();
@@ -78,17 +86,23 @@ fn main() {
     };
     let n_threads = args.threads.unwrap_or_else(all_threads);
     let (mut peak_bytes, mut loss) = (0, None);
+    let mut cpu_ms = Vec::new();
     let times = repeat(n_threads, args.reps, || {
+        let started = cpu_time();
         let ((), peak) = peak_of(|| {
             let outcome = run(&model, &input);
             loss = outcome.predictions.and_then(|predictions| predictions.loss);
         });
         peak_bytes = peak.max(peak_bytes);
+        cpu_ms.push((cpu_time() - started).as_secs_f64() * 1e3);
     });
+    // As for times, the first run warms up.
+    let mut cpu_ms = cpu_ms.split_off(1);
+    cpu_ms.sort_by(f64::total_cmp);
     if args.json {
         let shown = json!({
             "median_ms": times.quantile(0.5), "min_ms": times.quantile(0.0), "peak_bytes": peak_bytes,
-            "loss": loss, "threads": n_threads,
+            "cpu_ms": cpu_ms.get(cpu_ms.len() / 2), "loss": loss, "threads": n_threads,
         });
         println!("{shown}");
     } else {

@@ -22,7 +22,7 @@ use super::job::{Job, Options, Outcome};
 use super::kept::Kept;
 use super::observer::{Observer, Progress};
 use super::pipeline::run_all;
-use super::probes::{probe_future, probe_order, probe_padding};
+use super::probes::probe_changed;
 use super::readings::{Lines, probe_readings};
 use super::remedies::{Measure, add_remedies};
 use super::separators::Separators;
@@ -189,18 +189,11 @@ pub fn probe<O: Ops>(
             });
         }
     };
-    if wanted.contains("future-leak") {
-        let progress = |progress| say("changing later tokens", progress);
-        probes.future = probe_future(ops, model, first, progress, pace)?;
-    }
-    if wanted.contains("padding-leak") {
-        let progress = |progress| say("adding padding", progress);
-        probes.padding = probe_padding(ops, model, first, progress, pace)?;
-    }
-    if wanted.contains("order-blind") {
-        let progress = |progress| say("shuffling tokens", progress);
-        probes.order = probe_order(ops, model, first, progress, pace)?;
-    }
+    let progress = |progress| say("changing tokens of the prompt", progress);
+    let changed = probe_changed(ops, model, first, |id| wanted.contains(id), progress, pace)?;
+    probes.future = changed.future.unwrap_or(probes.future);
+    probes.padding = changed.padding.unwrap_or(probes.padding);
+    probes.order = changed.order.unwrap_or(probes.order);
     if wanted.contains("trained-otherwise") || wanted.contains("knows-nothing") {
         let (lines, budget) = (Lines::of(judging.thresholds), judging.budget);
         let mut told = |n_done: usize, n: usize| {

@@ -1,4 +1,4 @@
-//! Runs a prompt and changed copies of it side by side, layer by layer, to see what moves without storing any layer.
+//! Runs prompts and changed copies of them side by side, layer by layer, to see what moves without storing any layer.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -72,49 +72,77 @@ struct Base {
     rows: Vec<(Stack, Vec<Vec<RowSummary>>)>,
 }
 
-/// Runs the prompt and its copies, and returns what moved in each copy.
+/// A prompt, and changed copies of it that are compared with it.
+pub(super) struct Group<'a> {
+    pub prompt: &'a Input,
+    pub copies: &'a [Copy],
+}
+
+/// Runs prompts and their copies, all of them through one layer after another, so that weights are read once. Equal prompts run
+/// once. Returns what moved in each copy. // [group][copy]
 ///
 /// # Errors
 /// As for [`run_all`].
 pub(super) fn lockstep<O: Ops>(
     ops: &O,
     model: &Model,
-    prompt: &Input,
-    copies: &[Copy],
+    groups: &[Group<'_>],
     mut progress: impl FnMut(Progress),
     pace: &dyn Pace,
-) -> Result<Vec<Moved>> {
-    let base = RefCell::new(Base::default());
-    let moved: Vec<RefCell<Moved>> = copies.iter().map(|_| RefCell::default()).collect();
-    let mut listener = Listener {
-        base: &base,
-        progress: &mut progress,
+) -> Result<Vec<Vec<Moved>>> {
+    let mut prompts: Vec<&Input> = Vec::new();
+    let of_groups: Vec<usize> = groups
+        .iter()
+        .map(|group| {
+            let known = prompts.iter().position(|known| *known == group.prompt);
+            known.unwrap_or_else(|| {
+                prompts.push(group.prompt);
+                prompts.len() - 1
+            })
+        })
+        .collect();
+    let bases: Vec<RefCell<Base>> = prompts.iter().map(|_| RefCell::default()).collect();
+    let mut progress = Some(&mut progress as &mut dyn FnMut(Progress));
+    let listener = |base| Listener {
+        base,
+        progress: progress.take(),
     };
-    let mut keeper = Keeper(&base);
-    let mut watchers: Vec<Watcher<'_>> = copies
+    let mut listeners: Vec<Listener<'_>> = bases.iter().map(listener).collect();
+    let mut keepers: Vec<Keeper<'_>> = bases.iter().map(Keeper).collect();
+    let all: Vec<(usize, &Copy)> = groups
+        .iter()
+        .zip(of_groups)
+        .flat_map(|(group, prompt_idx)| group.copies.iter().map(move |copy| (prompt_idx, copy)))
+        .collect();
+    let moved: Vec<RefCell<Moved>> = all.iter().map(|_| RefCell::default()).collect();
+    let mut watchers: Vec<Watcher<'_>> = all
         .iter()
         .zip(&moved)
-        .map(|(copy, moved)| Watcher {
-            base: &base,
+        .map(|((prompt_idx, copy), moved)| Watcher {
+            base: &bases[*prompt_idx],
             copy,
             moved,
         })
         .collect();
-    let mut taps: Vec<Comparer<'_>> = copies
+    let mut taps: Vec<Comparer<'_>> = all
         .iter()
         .zip(&moved)
-        .map(|(copy, moved)| Comparer {
-            base: &base,
+        .map(|((prompt_idx, copy), moved)| Comparer {
+            base: &bases[*prompt_idx],
             copy,
             moved,
         })
         .collect();
-    let mut jobs = vec![Job {
-        input: prompt,
-        observer: &mut listener,
-        tap: Some(&mut keeper),
-    }];
-    for ((copy, watcher), tap) in copies.iter().zip(&mut watchers).zip(&mut taps) {
+    // In each layer the prompts run first.
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    for ((prompt, listener), keeper) in prompts.iter().zip(&mut listeners).zip(&mut keepers) {
+        jobs.push(Job {
+            input: prompt,
+            observer: listener,
+            tap: Some(keeper),
+        });
+    }
+    for (((_, copy), watcher), tap) in all.iter().zip(&mut watchers).zip(&mut taps) {
         jobs.push(Job {
             input: &copy.input,
             observer: watcher,
@@ -127,18 +155,23 @@ pub(super) fn lockstep<O: Ops>(
     };
     run_all(ops, model, jobs, options, pace)?;
     drop((watchers, taps));
-    Ok(moved.into_iter().map(RefCell::into_inner).collect())
+    let mut moved = moved.into_iter().map(RefCell::into_inner);
+    let of_group = |group: &Group<'_>| moved.by_ref().take(group.copies.len()).collect();
+    Ok(groups.iter().map(of_group).collect())
 }
 
 /// Keeps the prompt's rows of the current layer.
 struct Listener<'a> {
     base: &'a RefCell<Base>,
-    progress: &'a mut dyn FnMut(Progress),
+    /// Of the first prompt alone.
+    progress: Option<&'a mut dyn FnMut(Progress)>,
 }
 
 impl Observer for Listener<'_> {
     fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
-        (self.progress)(progress);
+        if let Some(told) = &mut self.progress {
+            told(progress);
+        }
         ControlFlow::Continue(())
     }
 

@@ -1,7 +1,7 @@
 //! Probes the model with changed prompts: does anything before a changed token move, and do padding and token order matter?
 
 use attnscope_checks::{
-    FutureProbe, Influence, InvarianceProbe, OrderProbe, Probed, Reordered, Worst,
+    FutureProbe, Influence, InvarianceProbe, Movement, OrderProbe, Probed, Reordered, Worst,
 };
 use attnscope_compute::attention::{Bias, Globals, TopKeys};
 use attnscope_compute::error::Result;
@@ -11,7 +11,7 @@ use attnscope_forward::{Input, Sequence};
 use attnscope_prompt::PositionRule;
 use attnscope_spec::{BlockSpec, FeedForward, Model, Place, Stack, StackSpec, TokenMixer};
 
-use super::lockstep::{Copy, Span, lockstep};
+use super::lockstep::{Copy, Group, Moved, Span, lockstep};
 use super::observer::Progress;
 
 /// Most positions of a prompt to probe; more would cost more and show nothing new.
@@ -81,6 +81,93 @@ fn other_token(tokens: &[u32], position_idx: usize, d_vocab: usize) -> u32 {
     other.unwrap_or((token + 1) % d_vocab.max(1) as u32)
 }
 
+/// A probe that can run: changed copies of a prompt, and what follows from what moved in them.
+struct Ready<'m, T> {
+    prompt: Input,
+    copies: Vec<Copy>,
+    conclude: Box<dyn FnOnce(&[Moved]) -> Probed<T> + 'm>,
+}
+
+/// A probe, or the reason why it says nothing of this model and prompt.
+type Prepared<'m, T> = std::result::Result<Ready<'m, T>, String>;
+
+/// Results of the probes that were asked for.
+#[derive(Default)]
+pub(super) struct Changed {
+    pub future: Option<Probed<FutureProbe>>,
+    pub padding: Option<Probed<InvarianceProbe>>,
+    pub order: Option<Probed<OrderProbe>>,
+}
+
+/// Runs the probes of the checks that are wanted, by id, in one pass over the weights.
+///
+/// # Errors
+/// When the model cannot be run, or the run is stopped.
+pub(super) fn probe_changed<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    wants: impl Fn(&str) -> bool,
+    progress: impl FnMut(Progress),
+    pace: &dyn Pace,
+) -> Result<Changed> {
+    let future = wants("future-leak").then(|| future(model, input));
+    let padding = wants("padding-leak").then(|| padding(model, input));
+    let order = wants("order-blind").then(|| order(model, input));
+    let groups = [group_of(&future), group_of(&padding), group_of(&order)];
+    let groups: Vec<Group<'_>> = groups.into_iter().flatten().collect();
+    let mut moved = lockstep(ops, model, &groups, progress, pace)?.into_iter();
+    Ok(Changed {
+        future: future.map(|prepared| concluded(prepared, &mut moved)),
+        padding: padding.map(|prepared| concluded(prepared, &mut moved)),
+        order: order.map(|prepared| concluded(prepared, &mut moved)),
+    })
+}
+
+fn group_of<'p, T>(prepared: &'p Option<Prepared<'_, T>>) -> Option<Group<'p>> {
+    let ready = prepared.as_ref()?.as_ref().ok()?;
+    Some(Group {
+        prompt: &ready.prompt,
+        copies: &ready.copies,
+    })
+}
+
+/// What a probe says, from the next group of those that ran if it was one of them.
+fn concluded<T>(
+    prepared: Prepared<'_, T>,
+    moved: &mut impl Iterator<Item = Vec<Moved>>,
+) -> Probed<T> {
+    let ready = match prepared {
+        Ok(ready) => ready,
+        Err(why) => return Probed::Not(why),
+    };
+    let moved = moved.next().unwrap_or_default();
+    if moved.iter().any(|moved| moved.is_nonfinite) {
+        return Probed::Not(NONFINITE.to_owned());
+    }
+    (ready.conclude)(&moved)
+}
+
+/// Runs one probe alone.
+fn run_alone<O: Ops, T>(
+    ops: &O,
+    model: &Model,
+    prepared: Prepared<'_, T>,
+    progress: impl FnMut(Progress),
+    pace: &dyn Pace,
+) -> Result<Probed<T>> {
+    let ready = match prepared {
+        Ok(ready) => ready,
+        Err(why) => return Ok(Probed::Not(why)),
+    };
+    let group = Group {
+        prompt: &ready.prompt,
+        copies: &ready.copies,
+    };
+    let mut moved = lockstep(ops, model, &[group], progress, pace)?.into_iter();
+    Ok(concluded(Ok(ready), &mut moved))
+}
+
 /// Changes tokens of the stack that predicts, and measures whether earlier positions move.
 ///
 /// # Errors
@@ -92,6 +179,10 @@ pub fn probe_future<O: Ops>(
     progress: impl FnMut(Progress),
     pace: &dyn Pace,
 ) -> Result<Probed<FutureProbe>> {
+    run_alone(ops, model, future(model, input), progress, pace)
+}
+
+fn future<'m>(model: &'m Model, input: &Input) -> Prepared<'m, FutureProbe> {
     let blocks = model.spec.main_stack().blocks();
     // A recurrent decoder runs step by step, but its attention would look ahead if it were normalised over queries.
     let goes_forward = model.spec.main_stack().recurrence().is_some();
@@ -101,9 +192,9 @@ pub fn probe_future<O: Ops>(
             .filter_map(BlockSpec::attention)
             .any(|own| own.mask.causal)
     {
-        return Ok(Probed::Not(
+        return Err(
             "every token may see later ones: the model is bidirectional by its spec".to_owned(),
-        ));
+        );
     }
     let input = Input {
         sequence: input.sequence.first(most_positions(model)),
@@ -112,9 +203,7 @@ pub fn probe_future<O: Ops>(
     let tokens = &input.sequence.tokens;
     let n = tokens.len();
     if n < 2 {
-        return Ok(Probed::Not(
-            "one token has no future: give a longer prompt".to_owned(),
-        ));
+        return Err("one token has no future: give a longer prompt".to_owned());
     }
     let tolerance = if has_experts(model) {
         EXPERTS_TOLERANCE
@@ -147,46 +236,47 @@ pub fn probe_future<O: Ops>(
     let after_cuts = cuts.iter().map(|cut| copy(&|idx| idx >= *cut, *cut));
     let one_each = alone.iter().map(|only| copy(&|idx| idx == *only, *only));
     let copies: Vec<Copy> = after_cuts.chain(one_each).collect();
-    let moved = lockstep(ops, model, &input, &copies, progress, pace)?;
-    if moved.iter().any(|moved| moved.is_nonfinite) {
-        return Ok(Probed::Not(NONFINITE.to_owned()));
-    }
-    let first_of =
-        |first: &dyn Fn(&super::lockstep::Moved) -> Option<attnscope_checks::Movement>| {
+    let conclude = move |moved: &[Moved]| {
+        let first_of = |first: &dyn Fn(&Moved) -> Option<Movement>| {
             let found = moved.iter().filter_map(first);
             found.min_by_key(|movement| {
                 let of = |idx: Option<usize>| idx.unwrap_or(usize::MAX);
                 (of(movement.place.layer_idx), of(movement.place.head_idx))
             })
         };
-    let mut worst: Option<Worst> = None;
-    let changed = cuts.iter().chain(&alone);
-    for (changed, moved) in changed.zip(&moved) {
-        for (position_idx, amount) in moved.at_end.iter().take(*changed).enumerate() {
-            let amount = f64::from(*amount);
-            if amount > tolerance && worst.is_none_or(|worst| amount > worst.amount) {
-                worst = Some(Worst {
-                    changed: *changed,
-                    moved: position_idx,
-                    amount,
-                });
+        let mut worst: Option<Worst> = None;
+        let changed = cuts.iter().chain(&alone);
+        for (changed, moved) in changed.zip(moved) {
+            for (position_idx, amount) in moved.at_end.iter().take(*changed).enumerate() {
+                let amount = f64::from(*amount);
+                if amount > tolerance && worst.is_none_or(|worst| amount > worst.amount) {
+                    worst = Some(Worst {
+                        changed: *changed,
+                        moved: position_idx,
+                        amount,
+                    });
+                }
             }
         }
-    }
-    let influence = moved[cuts.len()..]
-        .iter()
-        .flat_map(|moved| moved.at_end.clone());
-    Ok(Probed::Ran(FutureProbe {
-        tolerance,
-        first_pattern: first_of(&|moved| moved.first_pattern.clone()),
-        first_residual: first_of(&|moved| moved.first_residual.clone()),
-        worst,
-        influence: Influence {
-            n_positions: n,
-            moved: influence.collect(),
-            changed: alone,
-        },
-    }))
+        let influence = moved.iter().skip(cuts.len());
+        let influence = influence.flat_map(|moved| moved.at_end.clone());
+        Probed::Ran(FutureProbe {
+            tolerance,
+            first_pattern: first_of(&|moved| moved.first_pattern.clone()),
+            first_residual: first_of(&|moved| moved.first_residual.clone()),
+            worst,
+            influence: Influence {
+                n_positions: n,
+                moved: influence.collect(),
+                changed: alone,
+            },
+        })
+    };
+    Ok(Ready {
+        prompt: input,
+        copies,
+        conclude: Box::new(conclude),
+    })
 }
 
 /// Pads the stack that reads the prompt on either side, and measures whether real tokens move.
@@ -200,29 +290,29 @@ pub fn probe_padding<O: Ops>(
     progress: impl FnMut(Progress),
     pace: &dyn Pace,
 ) -> Result<Probed<InvarianceProbe>> {
+    run_alone(ops, model, padding(model, input), progress, pace)
+}
+
+fn padding<'m>(model: &'m Model, input: &Input) -> Prepared<'m, InvarianceProbe> {
     let has_source = input.source.is_some();
     let given = input.source.as_ref().unwrap_or(&input.sequence);
     if given.real.is_some() {
-        return Ok(Probed::Not(
-            "the prompt has padding of its own: give one without".to_owned(),
-        ));
+        return Err("the prompt has padding of its own: give one without".to_owned());
     }
     if given.picture.is_some() {
-        return Ok(Probed::Not("a picture is never padded".to_owned()));
+        return Err("a picture is never padded".to_owned());
     }
     if given.sound.is_some() {
-        return Ok(Probed::Not(
-            "a sound is as long as the model hears, and none of it is masked".to_owned(),
-        ));
+        return Err("a sound is as long as the model hears, and none of it is masked".to_owned());
     }
     let prompt = given.first(most_positions(model));
     let n = prompt.len();
     let rule = model.spec.positions;
     let n_ctx = model.spec.limits().hard_n_ctx().unwrap_or(usize::MAX);
     if n + N_PADS > n_ctx {
-        return Ok(Probed::Not(format!(
+        return Err(format!(
             "the prompt leaves no room for {N_PADS} pads in {n_ctx} positions"
-        )));
+        ));
     }
     let whole = |sequence: Sequence| {
         if has_source {
@@ -272,9 +362,7 @@ pub fn probe_padding<O: Ops>(
         let mixer = block.other_mixer();
         mixer.is_some_and(TokenMixer::reads_both_sides)
     }) {
-        return Ok(Probed::Not(
-            "its convolutions reach into padding on both sides by design".to_owned(),
-        ));
+        return Err("its convolutions reach into padding on both sides by design".to_owned());
     }
     let reads_padding = blocks().any(|block| {
         let mixer = block.other_mixer();
@@ -293,20 +381,22 @@ pub fn probe_padding<O: Ops>(
         cases.push((format!("{N_PADS} pads on the left"), padded(N_PADS, 0)));
     }
     let copies: Vec<Copy> = cases.iter().map(|(_, copy)| copy.clone()).collect();
-    let moved = lockstep(ops, model, &whole(prompt.clone()), &copies, progress, pace)?;
-    if moved.iter().any(|moved| moved.is_nonfinite) {
-        return Ok(Probed::Not(NONFINITE.to_owned()));
-    }
-    let largest = moved.iter().map(|moved| moved.largest).fold(0.0, f64::max);
-    let names = cases.into_iter().map(|(name, _)| name);
-    let cases = names
-        .zip(moved)
-        .map(|(name, moved)| (name, moved.first_residual));
-    Ok(Probed::Ran(InvarianceProbe {
-        tolerance: PADDING_TOLERANCE,
-        cases: cases.collect(),
-        largest,
-    }))
+    let conclude = move |moved: &[Moved]| {
+        let names = cases.into_iter().map(|(name, _)| name);
+        let cases = names
+            .zip(moved)
+            .map(|(name, moved)| (name, moved.first_residual.clone()));
+        Probed::Ran(InvarianceProbe {
+            tolerance: PADDING_TOLERANCE,
+            cases: cases.collect(),
+            largest: moved.iter().map(|moved| moved.largest).fold(0.0, f64::max),
+        })
+    };
+    Ok(Ready {
+        prompt: whole(prompt.clone()),
+        copies,
+        conclude: Box::new(conclude),
+    })
 }
 
 /// Shuffles all tokens before the last one in the stack that predicts, and measures whether the last position moves.
@@ -320,6 +410,10 @@ pub fn probe_order<O: Ops>(
     progress: impl FnMut(Progress),
     pace: &dyn Pace,
 ) -> Result<Probed<OrderProbe>> {
+    run_alone(ops, model, order(model, input), progress, pace)
+}
+
+fn order<'m>(model: &'m Model, input: &Input) -> Prepared<'m, OrderProbe> {
     let stack = model.spec.main_stack();
     let most_shuffled = if is_large(model) {
         MOST_SHUFFLED_OF_LARGE
@@ -327,17 +421,15 @@ pub fn probe_order<O: Ops>(
         MOST_SHUFFLED
     };
     if stack.recurrence().is_some() {
-        return Ok(Probed::Not(
-            "a recurrent network reads its tokens one after the other".to_owned(),
-        ));
+        return Err("a recurrent network reads its tokens one after the other".to_owned());
     }
     let of_sound = stack.embed.sound.as_ref();
     if of_sound.is_some_and(|stem| stem.end.is_some() || stem.places.is_some()) {
         // What would be shuffled are its frames or patches, which carry their positions with them.
-        return Ok(Probed::Not(
+        return Err(
             "positions are part of what the stem makes of the sound, before there are rows to shuffle"
                 .to_owned(),
-        ));
+        );
     }
     if stack.is_staged() {
         return Ok(Probed::Not(
@@ -345,9 +437,7 @@ pub fn probe_order<O: Ops>(
         ));
     }
     if input.sequence.real.is_some() {
-        return Ok(Probed::Not(
-            "the prompt has padding of its own: give one without".to_owned(),
-        ));
+        return Err("the prompt has padding of its own: give one without".to_owned());
     }
     let input = Input {
         sequence: input.sequence.first(most_shuffled),
@@ -357,9 +447,9 @@ pub fn probe_order<O: Ops>(
     let n = tokens.len();
     let before = &tokens[..n.saturating_sub(1)];
     if before.iter().all(|token| Some(token) == before.first()) {
-        return Ok(Probed::Not(
+        return Err(
             "all tokens before the last are identical, so reordering changes nothing; use a longer prompt".to_owned(),
-        ));
+        );
     }
     let with = |changed: Vec<u32>| {
         let mut copy = input.clone();
@@ -377,45 +467,47 @@ pub fn probe_order<O: Ops>(
     turned.rotate_left(1);
     let others = (0..n - 1).map(|idx| other_token(tokens, idx, model.spec.d_vocab));
     let copies = [with(reversed), with(turned), with(others.collect())];
-    let moved = lockstep(ops, model, &input, &copies, progress, pace)?;
-    if moved.iter().any(|moved| moved.is_nonfinite) {
-        return Ok(Probed::Not(NONFINITE.to_owned()));
-    }
-    let [reversed, turned, others] = moved.as_slice() else {
-        return Ok(Probed::Not("no copy was run".to_owned()));
-    };
-    let of = |layer_idx: usize| {
-        let at = |moved: &super::lockstep::Moved| {
-            f64::from(moved.of_last.get(layer_idx).copied().unwrap_or(0.0))
+    let conclude = move |moved: &[Moved]| {
+        let [reversed, turned, others] = moved else {
+            return Probed::Not("no copy was run".to_owned());
         };
-        let place = match model.spec.stacks.len() {
-            1 => Stack::Only,
-            _ => Stack::Decoder,
+        let of = |layer_idx: usize| {
+            let at =
+                |moved: &Moved| f64::from(moved.of_last.get(layer_idx).copied().unwrap_or(0.0));
+            let place = match model.spec.stacks.len() {
+                1 => Stack::Only,
+                _ => Stack::Decoder,
+            };
+            Reordered {
+                name: None,
+                place: Place::layer(place, layer_idx),
+                by_order: at(reversed).max(at(turned)),
+                by_content: at(others),
+            }
         };
-        Reordered {
-            name: None,
-            place: Place::layer(place, layer_idx),
-            by_order: at(reversed).max(at(turned)),
-            by_content: at(others),
-        }
+        let n_layers = others.of_last.len();
+        // First layer that mixes tokens.
+        let first = (0..n_layers).find(|layer_idx| of(*layer_idx).by_content > PADDING_TOLERANCE);
+        let (Some(first), Some(last)) = (first, n_layers.checked_sub(1)) else {
+            return Probed::Not("no layer mixes tokens".to_owned());
+        };
+        let is_placeless = |block: &BlockSpec| {
+            block
+                .attention()
+                .is_none_or(|own| own.rope.is_none() && matches!(own.bias, Bias::None))
+        };
+        let adds_none = stack.embed.positions.is_none();
+        Probed::Ran(OrderProbe {
+            tolerance: ORDER_TOLERANCE,
+            resolution: 0.0,
+            first: of(first),
+            output: of(last),
+            declares_none: adds_none && stack.blocks().iter().take(first + 1).all(is_placeless),
+        })
     };
-    let n_layers = others.of_last.len();
-    // First layer that mixes tokens.
-    let first = (0..n_layers).find(|layer_idx| of(*layer_idx).by_content > PADDING_TOLERANCE);
-    let (Some(first), Some(last)) = (first, n_layers.checked_sub(1)) else {
-        return Ok(Probed::Not("no layer mixes tokens".to_owned()));
-    };
-    let is_placeless = |block: &BlockSpec| {
-        block
-            .attention()
-            .is_none_or(|own| own.rope.is_none() && matches!(own.bias, Bias::None))
-    };
-    let adds_none = stack.embed.positions.is_none();
-    Ok(Probed::Ran(OrderProbe {
-        tolerance: ORDER_TOLERANCE,
-        resolution: 0.0,
-        first: of(first),
-        output: of(last),
-        declares_none: adds_none && stack.blocks().iter().take(first + 1).all(is_placeless),
-    }))
+    Ok(Ready {
+        prompt: input,
+        copies: copies.into(),
+        conclude: Box::new(conclude),
+    })
 }

@@ -7,7 +7,7 @@ use attnscope_compute::ops::Ops;
 use super::Reading;
 use super::budget::Costs;
 use super::candidate_readings::{silence, together_with, without_layers};
-use super::evaluate::losses;
+use super::evaluate::losses_of_readings;
 use super::race::{Gain, Race, tried};
 use super::texts::Text;
 
@@ -102,8 +102,8 @@ impl<O: Ops> Race<'_, O> {
         let most = costs.most_readings(than.len());
         if both.len() > most {
             let running: Vec<&Reading> = both.iter().collect();
-            let few = losses(self.ops, self.model, first, &running, self.pace)?;
-            let few = few.into_iter().skip(1).map(|losses| mean_loss(&losses));
+            let few = losses_of_readings(self.ops, self.model, first, &running, self.pace)?;
+            let few = few.into_iter().map(|losses| mean_loss(&losses));
             let mut ranked: Vec<(f64, Reading)> = few.zip(both).collect();
             ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
             ranked.truncate(most);
@@ -113,9 +113,9 @@ impl<O: Ops> Race<'_, O> {
             return Ok(false);
         }
         let running: Vec<&Reading> = both.iter().collect();
-        let found = losses(self.ops, self.model, all, &running, self.pace)?;
+        let found = losses_of_readings(self.ops, self.model, all, &running, self.pace)?;
         let mut gained = false;
-        for (reading, losses) in both.into_iter().zip(found.into_iter().skip(1)) {
+        for (reading, losses) in both.into_iter().zip(found) {
             if Gain::of(than, &losses).low() > 0.0
                 && mean_loss(than) - mean_loss(&losses) >= self.lines.margin
             {
@@ -143,15 +143,30 @@ impl<O: Ops> Race<'_, O> {
             }
         }
         let running: Vec<&Reading> = asked.iter().collect();
-        let found = losses(self.ops, self.model, all, &running, self.pace)?;
-        for (idx, losses) in places.into_iter().zip(found.into_iter().skip(1)) {
+        let found = losses_of_readings(self.ops, self.model, all, &running, self.pace)?;
+        for (idx, losses) in places.into_iter().zip(found) {
             self.out[idx].1.by_embedding = Some(mean_loss(&losses));
         }
         Ok(())
     }
 
-    /// Measures what the declared model loses without the parts that the best readings change, in at most so many places.
+    /// Whether a verdict may rest on what the readings of the last round lose: there are positions enough, and something loses
+    /// less than the text's own word frequencies.
+    fn may_accuse(&self) -> bool {
+        let declared = self.declared.last().map_or(&[][..], Vec::as_slice);
+        let last = self.out.iter().filter(|(_, tried)| self.is_last(tried));
+        let mut all = last.map(|(_, tried)| tried.losses.as_slice());
+        self.lines.are_enough(declared.len())
+            && (mean_loss(declared) < self.unigram_loss
+                || all.any(|losses| mean_loss(losses) < self.unigram_loss))
+    }
+
+    /// Measures what the declared model loses without the parts that the best readings change, in at most so many places, unless
+    /// the verdict does not depend on that.
     pub fn in_silence(&mut self, all: &[Text], most: usize) -> Result<()> {
+        if !self.may_accuse() {
+            return Ok(());
+        }
         let mut gaining: Vec<&TestedHypothesis> = self
             .out
             .iter()
@@ -175,8 +190,8 @@ impl<O: Ops> Race<'_, O> {
             .flat_map(|place| silent.iter().map(|reading| at(reading, place)))
             .collect();
         let running: Vec<&Reading> = asked.iter().collect();
-        let found = losses(self.ops, self.model, all, &running, self.pace)?;
-        let of_places = found[1..].chunks(silent.len().max(1));
+        let found = losses_of_readings(self.ops, self.model, all, &running, self.pace)?;
+        let of_places = found.chunks(silent.len().max(1));
         for (place, losses) in places.into_iter().zip(of_places) {
             let least = losses.iter().map(|losses| mean_loss(losses));
             let least = least.fold(f64::INFINITY, f64::min);

@@ -54,26 +54,54 @@ pub fn losses<O: Ops>(
     readings: &[&Reading],
     pace: &dyn Pace,
 ) -> Result<Vec<Vec<f32>>> {
+    // The declared model runs beside the readings, because most readings share layers with it.
+    let declared = Reading::declared();
+    in_chunks((ops, model, texts), Some(&declared), readings, pace)
+}
+
+/// Losses of readings alone, where those of the declared model are known or not needed. // [reading][wanted position of all texts]
+///
+/// # Errors
+/// As for [`losses`].
+pub(super) fn losses_of_readings<O: Ops>(
+    ops: &O,
+    model: &Model,
+    texts: &[Text],
+    readings: &[&Reading],
+    pace: &dyn Pace,
+) -> Result<Vec<Vec<f32>>> {
+    in_chunks((ops, model, texts), None, readings, pace)
+}
+
+/// Runs readings in chunks that fit in memory, each beside `declared` if that is given, whose losses then come first.
+fn in_chunks<O: Ops>(
+    (ops, model, texts): (&O, &Model, &[Text]),
+    declared: Option<&Reading>,
+    readings: &[&Reading],
+    pace: &dyn Pace,
+) -> Result<Vec<Vec<f32>>> {
     let n_rows: usize = texts.iter().map(|text| text.sequence.len()).sum();
     let width = |stack| model.spec.d_input(stack, 0);
     let width = model.spec.stacks.iter().map(width).max().unwrap_or(1);
-    let at_once = (MOST_VALUES / (n_rows * width).max(1)).max(2);
-    let declared = Reading::declared();
-    let mut chunks = readings.chunks(at_once - 1);
-    let mut all = Vec::with_capacity(1 + readings.len());
-    // The declared model runs beside the readings, because most readings share layers with it.
+    let n_beside = usize::from(declared.is_some());
+    let at_once = (MOST_VALUES / (n_rows * width).max(1)).max(2) - n_beside;
+    let mut chunks = readings.chunks(at_once);
+    let mut all = Vec::with_capacity(n_beside + readings.len());
     let mut chunk = chunks.next().unwrap_or_default();
     loop {
-        let mut states: Vec<State<'_>> = std::iter::once(&declared)
+        let beside = declared.into_iter();
+        let mut states: Vec<State<'_>> = beside
             .chain(chunk.iter().copied())
             .map(|reading| State::new(reading, texts))
             .collect();
+        if states.is_empty() {
+            return Ok(all);
+        }
         for stack in 0..model.spec.stacks.len() {
             run_stack(ops, model, texts, stack, &mut states, pace)?;
         }
-        let is_first = all.is_empty();
-        let wanted = if is_first { &states } else { &states[1..] };
-        all.extend(unembed(ops, model, texts, wanted, pace)?);
+        let n_known = if all.is_empty() { 0 } else { n_beside };
+        all.extend(unembed(ops, model, texts, &states[n_known..], pace)?);
         match chunks.next() {
             Some(next) => chunk = next,
             None => return Ok(all),
@@ -93,21 +121,22 @@ fn run_stack<O: Ops>(
     let is_encoder = stack_idx + 1 < model.spec.stacks.len();
     for idx in 0..states.len() {
         let reading = states[idx].reading;
-        let is_declared = reading_stack(reading, model, stack_idx).embed
-            == reading_stack(states[0].reading, model, stack_idx).embed
-            && reading.positions == states[0].reading.positions
-            && reading.rows_late == states[0].reading.rows_late
-            && reading.rounded.is_none();
-        states[idx].resid = if idx > 0 && is_declared {
-            states[0].resid.clone()
-        } else {
-            let sequences = sequences_of(&states[idx], texts, is_encoder);
-            Rc::new(embedded(
-                ops,
-                model,
-                reading_stack(reading, model, stack_idx),
-                &sequences,
-            )?)
+        let embeds_alike = |earlier: &&State<'_>| {
+            reading_stack(reading, model, stack_idx).embed
+                == reading_stack(earlier.reading, model, stack_idx).embed
+                && reading.positions == earlier.reading.positions
+                && reading.rows_late == earlier.reading.rows_late
+                && reading.rounded.is_none()
+                && earlier.reading.rounded.is_none()
+        };
+        let known = states[..idx].iter().find(embeds_alike);
+        states[idx].resid = match known.map(|earlier| earlier.resid.clone()) {
+            Some(resid) => resid,
+            None => {
+                let sequences = sequences_of(&states[idx], texts, is_encoder);
+                let stack = reading_stack(reading, model, stack_idx);
+                Rc::new(embedded(ops, model, stack, &sequences)?)
+            }
         };
     }
     let declared = &model.spec.stacks[stack_idx];

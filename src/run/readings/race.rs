@@ -62,6 +62,8 @@ pub struct Lines {
     pub restored: f64,
     /// Number of tokens in a beginning, which is shorter than any training text.
     n_beginning: usize,
+    /// Positions below which no reading is accused.
+    fewest_positions: usize,
 }
 
 impl Lines {
@@ -74,7 +76,13 @@ impl Lines {
             reads_off: thresholds.trained_otherwise.label_share,
             restored: thresholds.trained_otherwise.restored_share,
             n_beginning: thresholds.trained_otherwise.beginning as usize,
+            fewest_positions: thresholds.trained_otherwise.fewest_positions as usize,
         }
+    }
+
+    /// Whether so many positions can decide between readings.
+    pub fn are_enough(&self, n_positions: usize) -> bool {
+        n_positions >= self.fewest_positions
     }
 }
 
@@ -181,8 +189,16 @@ pub fn probe_readings<O: Ops>(
     let first = sample(task, inputs, FIRST_POSITIONS + 2, FIRST_POSITIONS);
     race.together((&first, &all), &costs)?;
     race.in_silence(&all, costs.most_readings(n_all))?;
-    race.by_embedding(&all)?;
-    let of_beginnings = race.on_beginnings(&all)?;
+    // On fewer positions only the lowest loss is told: what else is known of readings decides nothing.
+    let are_enough = lines.are_enough(n_all);
+    if are_enough {
+        race.by_embedding(&all)?;
+    }
+    let of_beginnings = if are_enough {
+        race.on_beginnings(&all)?
+    } else {
+        Vec::new()
+    };
     told(n_field, n_field);
     let last = race.declared.len() - 1;
     let shows_labels = |(reading, tried): &(Reading, TestedHypothesis)| {
@@ -190,7 +206,7 @@ pub fn probe_readings<O: Ops>(
     };
     let copy_loss = match task {
         // Only readings that show labels are compared with it.
-        Task::Next if race.out.iter().any(shows_labels) => {
+        Task::Next if are_enough && race.out.iter().any(shows_labels) => {
             mean_of(&said_twice(&model.spec, inputs, costs.copied_positions()))?
         }
         _ => f64::NAN,

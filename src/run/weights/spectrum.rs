@@ -31,25 +31,22 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
     let mut ratio = 0.0;
     for _ in 0..STEPS {
         normalise(&mut vector);
-        let image: Vec<f32> = matrix
-            .par_chunks(width)
-            .map(|row| dot_f32(row, &vector))
-            .collect();
+        // Wv and Wᵀ(Wv) in one pass, so that a row is read once: blocks of rows in parallel, summed in order.
+        let blocks = matrix.par_chunks(ROWS * width).map(|rows| {
+            let mut sum = vec![0.0f32; width];
+            let image = rows.chunks(width).map(|row| {
+                let by = dot_f32(row, &vector);
+                add_scaled(&mut sum, row, by);
+                by
+            });
+            (image.collect(), sum)
+        });
+        let (images, parts): (Vec<Vec<f32>>, Vec<Vec<f32>>) = blocks.unzip();
+        let image = images.concat();
         ratio = (sum_of_squares(&image).sqrt() / edge).max(ratio);
         if !ratio.is_finite() || ratio > enough {
             return ratio;
         }
-        // Wᵀ(Wv): blocks of rows in parallel, summed in order.
-        let tasks = matrix.par_chunks(ROWS * width).zip(image.par_chunks(ROWS));
-        let parts: Vec<Vec<f32>> = tasks
-            .map(|(rows, image)| {
-                let mut sum = vec![0.0f32; width];
-                for (row, by) in rows.chunks(width).zip(image) {
-                    add_scaled(&mut sum, row, *by);
-                }
-                sum
-            })
-            .collect();
         vector.fill(0.0);
         for part in parts {
             vector
