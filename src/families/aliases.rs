@@ -221,6 +221,7 @@ const ALIASES: &[Alias] = &[
     Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
     Alias::plain("mlcd", "mlcd_vision_model"),
     Alias::plain("moss_transcribe_diarize_audio", "whisper"),
+    Alias::plain("muse_spark_vision", "muse_glimmer_vision"),
     Alias::plain("musicgen_melody_decoder", "musicgen_decoder"),
     Alias {
         off: &["use_prompt"],

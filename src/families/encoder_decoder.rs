@@ -80,7 +80,7 @@ pub(super) fn read_with_senses(
     joined(family, checkpoint, reader, encoder)
 }
 
-/// Reads the decoder, and puts it behind an encoder.
+/// Reads the decoder of BERT's kind, and puts it behind an encoder.
 fn joined(
     family: &'static str,
     checkpoint: &Checkpoint,
@@ -88,6 +88,19 @@ fn joined(
     encoder: ModelSpec,
 ) -> Result<ModelSpec> {
     let decoder = side(checkpoint, reader, "decoder")?;
+    behind(family, reader, encoder, decoder)
+}
+
+/// Puts a decoder behind an encoder.
+///
+/// # Errors
+/// When they do not fit together, or no token begins a target.
+pub(super) fn behind(
+    family: &'static str,
+    reader: &mut Reader<'_>,
+    encoder: ModelSpec,
+    decoder: ModelSpec,
+) -> Result<ModelSpec> {
     let refused = |key: &str, problem: String| Err(Error::config(reader.path(), key, problem));
     if encoder.d_model != decoder.d_model {
         let problem = format!(

@@ -174,6 +174,7 @@ impl Delta {
                 bias: None,
                 n_channels: 3 * n,
                 n_tokens: self.n_tokens,
+                over_grid: false,
             },
             activation: self.activation,
             heads: DeltaRule {

@@ -93,18 +93,29 @@ pub(super) fn convolution(
     (d_model, n_tokens): (usize, usize),
     has_bias: bool,
 ) -> TokenMixer {
+    let kernel = ShortConvolution::whole(
+        format!("{at}.conv.conv.weight"),
+        has_bias.then(|| format!("{at}.conv.conv.bias")),
+        d_model,
+        n_tokens,
+    );
+    gated_convolution(at, kernel, has_bias)
+}
+
+/// A convolution between the gates of a layer; `has_bias` says whether the maps have biases.
+pub(super) fn gated_convolution(
+    at: &str,
+    convolution: ShortConvolution,
+    has_bias: bool,
+) -> TokenMixer {
+    let d_model = convolution.n_channels;
     let map = |name: &str, n_out| linear(&format!("{at}.conv.{name}"), d_model, n_out, has_bias);
     let [b, c, x] = stacked(&map("in_proj", 3 * d_model), [d_model; 3]);
     TokenMixer::Convolution(ConvolutionSpec {
         b,
         c,
         x,
-        convolution: ShortConvolution::whole(
-            format!("{at}.conv.conv.weight"),
-            has_bias.then(|| format!("{at}.conv.conv.bias")),
-            d_model,
-            n_tokens,
-        ),
+        convolution,
         o: map("out_proj", d_model),
     })
 }

@@ -1,6 +1,10 @@
 //! The tables of names that published files have in place of those of transformers, by model type.
 
 use super::mistral_large4_text;
+use super::published_parts::{
+    KEYS_OF_HEARING, OF_COSMOS, OF_HEARING, OF_HY_V4, OF_SAM, OF_SAM_INSIDE, OF_SEARCH, OF_TORCH,
+    OF_VIT,
+};
 
 /// The names of one model type: theirs first, then what its family reads.
 pub(super) struct Published {
@@ -9,74 +13,6 @@ pub(super) struct Published {
     /// Parts of names of tensors, replaced one after another; `^` stands for the beginning of a name.
     pub tensors: &'static [(&'static str, &'static str)],
 }
-
-/// What Cosmos 3 calls its parts that see, and diffusers the maps of attention.
-const OF_COSMOS: &[(&str, &str)] = &[
-    ("^blocks.", "visual.blocks."),
-    ("^merger.", "visual.merger."),
-    ("^patch_embed.", "visual.patch_embed."),
-    ("^pos_embed.", "visual.pos_embed."),
-    ("^deepstack_merger_list.", "visual.deepstack_merger_list."),
-    ("^model.projector.", "model.multi_modal_projector."),
-    (".to_q.", ".q_proj."),
-    (".to_k.", ".k_proj."),
-    (".to_v.", ".v_proj."),
-    (".to_out.", ".o_proj."),
-    (".norm_q.", ".q_norm."),
-    (".norm_k.", ".k_norm."),
-];
-
-/// What models that search call the model inside, whose own names have changed too.
-const OF_SEARCH: &[(&str, &str)] = &[
-    ("^vlm.language_model.model.", "model.language_model."),
-    ("^vlm.model.", "model."),
-    ("^vlm.", "model."),
-];
-
-/// What Hunyuan 4 calls its hyper-connections, sinks and gates.
-const OF_HY_V4: &[(&str, &str)] = &[
-    (".hc_pre.hc_", ".hc_"),
-    (".learnable_sink_param", ".sinks"),
-    (".linear_gate", ".gate_proj"),
-    (".hc_attn_layer.hc_", ".attn_hc."),
-    (".hc_mlp_layer.hc_", ".ffn_hc."),
-    (".hc_head_", ".hc_"),
-];
-
-/// What models that read pages call the encoder of Segment Anything inside.
-const OF_SAM_INSIDE: &[(&str, &str)] = &[
-    ("sam_model.blocks.", "vision_tower.sam_encoder.layers."),
-    (".norm1.", ".layer_norm1."),
-    (".norm2.", ".layer_norm2."),
-    (
-        "sam_model.patch_embed.proj.",
-        "vision_tower.sam_encoder.patch_embed.projection.",
-    ),
-    ("sam_model.", "vision_tower.sam_encoder."),
-];
-
-/// Keys of encoders of sound that are Whisper's.
-const KEYS_OF_HEARING: &[(&str, &str)] = &[
-    ("hidden_size", "d_model"),
-    ("num_hidden_layers", "encoder_layers"),
-    ("num_attention_heads", "encoder_attention_heads"),
-    ("intermediate_size", "encoder_ffn_dim"),
-];
-
-/// Tensors of encoders of sound that are Whisper's, without a decoder.
-const OF_HEARING: &[(&str, &str)] = &[
-    ("^conv1.", "encoder.conv1."),
-    ("^conv2.", "encoder.conv2."),
-    ("^embed_positions.", "encoder.embed_positions."),
-    ("^layers.", "encoder.layers."),
-    ("^layer_norm.", "encoder.layer_norm."),
-];
-
-/// What PyTorch's own attention calls its maps of queries, keys and values.
-const OF_TORCH: &[(&str, &str)] = &[
-    (".in_proj_weight", ".in_proj.weight"),
-    (".in_proj_bias", ".in_proj.bias"),
-];
 
 /// Every model type with names of its own, sorted by type.
 pub(super) const PUBLISHED: &[Published] = &[
@@ -170,6 +106,16 @@ pub(super) const PUBLISHED: &[Published] = &[
         model_type: "dia_encoder",
         keys: &[],
         tensors: &[("^embedding.", "embed_tokens.")],
+    },
+    Published {
+        model_type: "dots3_note_vision_encoder",
+        keys: &[
+            ("embed_dim", "hidden_size"),
+            ("num_heads", "num_attention_heads"),
+            ("capacity_factor", "num_experts_per_tok"),
+            ("router_scale", "router_scaling_factor"),
+        ],
+        tensors: &[],
     },
     Published {
         model_type: "ernie4_5_vl_moe_text",
@@ -295,6 +241,20 @@ pub(super) const PUBLISHED: &[Published] = &[
         tensors: &[],
     },
     Published {
+        model_type: "lw_detr",
+        keys: &[],
+        tensors: OF_VIT,
+    },
+    Published {
+        model_type: "lxmert",
+        // All counts of layers are one value there.
+        keys: &[
+            ("num_hidden_layers", "n_layers_of_all"),
+            ("l_layers", "num_hidden_layers"),
+        ],
+        tensors: &[],
+    },
+    Published {
         model_type: "mistral_large4",
         keys: &[],
         tensors: mistral_large4_text::NAMES_OF_WHOLE,
@@ -349,6 +309,34 @@ pub(super) const PUBLISHED: &[Published] = &[
         ],
     },
     Published {
+        model_type: "pix2struct",
+        keys: &[],
+        tensors: &[
+            ("^decoder.layer.", "decoder.block."),
+            ("^decoder.lm_head.", "lm_head."),
+            (
+                ".encoder_decoder_attention.attention.query.",
+                ".layer.1.EncDecAttention.q.",
+            ),
+            (
+                ".encoder_decoder_attention.attention.key.",
+                ".layer.1.EncDecAttention.k.",
+            ),
+            (
+                ".encoder_decoder_attention.attention.value.",
+                ".layer.1.EncDecAttention.v.",
+            ),
+            (
+                ".encoder_decoder_attention.attention.output.",
+                ".layer.1.EncDecAttention.o.",
+            ),
+            (
+                ".encoder_decoder_attention.layer_norm.",
+                ".layer.1.layer_norm.",
+            ),
+        ],
+    },
+    Published {
         model_type: "pix2struct_text_model",
         keys: &[("hidden_size", "d_model")],
         tensors: &[
@@ -373,7 +361,8 @@ pub(super) const PUBLISHED: &[Published] = &[
                 ".layer.0.SelfAttention.o.",
             ),
             (".self_attention.attention.", ".layer.0.SelfAttention."),
-            (".mlp.", ".layer.2."),
+            (".mlp.DenseReluDense.", ".layer.2.DenseReluDense."),
+            (".mlp.layer_norm.", ".layer.2.layer_norm."),
         ],
     },
     Published {
@@ -479,14 +468,12 @@ pub(super) const PUBLISHED: &[Published] = &[
     Published {
         model_type: "unlimited_ocr_sam_vision_model",
         keys: &[],
-        tensors: &[
-            ("^blocks.", "layers."),
-            (".norm1.", ".layer_norm1."),
-            (".norm2.", ".layer_norm2."),
-            ("patch_embed.proj.", "patch_embed.projection."),
-            ("^net_2.", "proj.conv1."),
-            ("^net_3.", "proj.conv2."),
-        ],
+        tensors: OF_SAM,
+    },
+    Published {
+        model_type: "unlimited_ocr_vision",
+        keys: &[],
+        tensors: OF_SAM,
     },
     Published {
         model_type: "videomae",

@@ -202,7 +202,10 @@ fn read_spec(
         Ok(_) => None,
         Err(_) => {
             let config = &checkpoint.config;
-            let backbone = || known(config.part("backbone_config")?);
+            let backbone = || {
+                let mut parts = ["backbone_config", "sam_config"].into_iter();
+                parts.find_map(|part| known(config.part(part)?))
+            };
             config
                 .text_part()
                 .or_else(|| writer_of(config))

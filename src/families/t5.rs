@@ -68,8 +68,15 @@ pub(super) struct T5Like {
     pub radius: Option<(&'static str, usize)>,
     /// The encoder's relative-position bias, if it stands beside its blocks; its buckets are always as by default.
     pub encoder_buckets: Option<&'static str>,
-    /// The model is a decoder that runs without an encoder, and so without cross-attention.
-    pub is_decoder_alone: bool,
+    /// Set if the model is a decoder without an encoder of this kind.
+    pub decoder_alone: Option<Alone>,
+}
+
+/// A decoder without an encoder of T5's kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Alone {
+    /// Whether it attends to the output of another encoder; otherwise its cross-attention is left out.
+    pub crosses: bool,
 }
 
 impl T5Like {
@@ -86,7 +93,7 @@ impl T5Like {
         encoder_attention: "SelfAttention",
         radius: None,
         encoder_buckets: None,
-        is_decoder_alone: false,
+        decoder_alone: None,
     };
 }
 
@@ -222,10 +229,10 @@ pub(super) fn read_as(
         },
         ..HeadSpec::plain(LinearSource::whole(weight, None, sizes.d_model, d_vocab))
     });
-    if like.is_decoder_alone {
+    if let Some(Alone { crosses }) = like.decoder_alone {
         let mut only = sizes.stack("decoder", Stack::Decoder, n_layers, decoder_tokens);
         only.stack = Stack::Only;
-        for block in only.blocks_mut() {
+        for block in only.blocks_mut().iter_mut().filter(|_| !crosses) {
             block.cross = None;
         }
         return Ok(ModelSpec {

@@ -20,6 +20,7 @@ pub(super) const PICTURES: Pictures = Pictures {
     has_bias: Some(true),
     patch_norm: None,
     class: Some("embeddings.cls_token"),
+    class_place: None,
     class_by_window: None,
     distillation: None,
     is_class_placed: true,

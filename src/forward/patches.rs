@@ -30,7 +30,15 @@ pub(super) fn patch_rows<O: Ops>(
     let tensors = &model.checkpoint.tensors;
     let mut learned = Vec::with_capacity(n_first * width);
     for tokens in &spec.firsts {
-        let stored = tensors.expect(&tokens.tensor, &tokens.shape)?.widen()?;
+        let mut stored = tensors
+            .expect(&tokens.tensor, &tokens.shape)?
+            .widen()?
+            .to_vec();
+        if let Some(name) = &tokens.place {
+            let place = tensors.expect(name, &tokens.shape)?.widen()?;
+            let pairs = stored.iter_mut().zip(place.iter());
+            pairs.for_each(|(value, place)| *value += place);
+        }
         let n_times = if tokens.is_repeated { tokens.n } else { 1 };
         learned.extend_from_slice(&stored.repeat(n_times));
     }
@@ -89,6 +97,7 @@ fn arrange(spec: &PatchSpec, n_pixels: usize, first: usize, values: &mut Vec<f32
     let (frames, channels, pixels) = (0..spec.n_frames, 0..n_channels, 0..n_pixels);
     let at = |channel: usize, pixel: usize| patch[channel * n_pixels + pixel];
     match spec.layout {
+        PatchLayout::FramesFirst => values.extend(patch.repeat(spec.n_frames)),
         PatchLayout::ChannelsFirst => {
             let rows = patch.chunks(n_pixels.max(1));
             values.extend(rows.flat_map(|channel| channel.repeat(spec.n_frames)));
@@ -156,6 +165,10 @@ pub(super) fn patch_positions(
                 wanted[0], wanted[1]
             );
             return Err(Error::Prompt(problem));
+        };
+        let wanted = match resampling {
+            Resampling::LinearTurned => [wanted[1], wanted[0]],
+            _ => wanted,
         };
         Cow::Owned(resampled(grid, width, stored.grid, wanted, resampling))
     };

@@ -40,6 +40,8 @@ pub struct LinePositions {
 pub enum PatchLayout {
     /// Channels, frames, rows, columns.
     ChannelsFirst,
+    /// Frames, channels, rows, columns.
+    FramesFirst,
     /// Frames, rows, columns, channels.
     ChannelsLast,
     /// Rows, columns, frames, channels.
@@ -50,6 +52,8 @@ pub enum PatchLayout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedTokens {
     pub tensor: String,
+    /// A position stored by itself, of the same shape.
+    pub place: Option<String>,
     pub shape: Vec<usize>,
     pub n: usize,
     /// Whether one stored row is each of them, and one position.

@@ -247,6 +247,10 @@ impl<'v, 'a> Walk<'v, 'a> {
             for (nth, learned) in patches.firsts.iter().enumerate() {
                 let key = format_args!("{name}embed.first.{nth}");
                 self.vector(key, &learned.tensor, learned.shape.clone());
+                if let Some(place) = &learned.place {
+                    let key = format_args!("{name}embed.first.{nth}.place");
+                    self.vector(key, place, learned.shape.clone());
+                }
             }
             if let Some(positions) = &patches.positions {
                 let key = format_args!("{name}embed.grid");

@@ -275,6 +275,9 @@ fn prompt_for(family: &str) -> Vec<String> {
     if let Some(sound) = sibling("sound.wav") {
         arguments = vec!["--text".to_owned(), sound];
     }
+    if let Some(rows) = sibling("rows.npy") {
+        arguments = vec!["--values".to_owned(), rows];
+    }
     let case = model.parent().expect("a case");
     let opened = testing::oracle_case::model_of(case).expect("opens");
     if opened.spec.decoder_start.is_some() {

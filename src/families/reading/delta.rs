@@ -129,6 +129,7 @@ impl Delta {
                 bias: None,
                 n_channels: 2 * n_keys + n_values,
                 n_tokens: self.n_tokens,
+                over_grid: false,
             },
             activation: self.activation,
             heads,

@@ -90,6 +90,10 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
                 "shorter side {shortest}, longer side up to {longest}, multiples of {of}, {}",
                 filter.word()
             ),
+            Size::Filled { of } => format!("filled up to multiples of {of}"),
+            Size::Squares { of, most } => {
+                format!("up to {most} squares of {of}, {}", filter.word())
+            }
             Size::Within { of, longest } => format!(
                 "multiples of {of}, sides up to {longest}, {}",
                 filter.word()
@@ -132,18 +136,21 @@ impl Stated {
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 25] = [
+        const KNOWN: [(&str, Processor); 28] = [
             ("CLIP", Processor::CLIP),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
             ("Blip", Processor::BLIP),
             ("DPT", Processor::DPT),
+            ("DeformableDetr", Processor::DETR),
             ("DeiT", Processor::DEIT),
             ("Donut", Processor::DONUT),
             ("Gemma4", Processor::GEMMA4),
             ("GotOcr2", Processor::GOT),
+            ("Inkling2", Processor::INKLING2),
             ("Kosmos2_5", Processor::KOSMOS),
             ("Llama4", Processor::LLAMA4),
+            ("MuseGlimmer", Processor::MUSE),
             ("OwlViT", Processor::OWL),
             ("Pix2Struct", Processor::PIX2STRUCT),
             ("Pixtral", Processor::PIXTRAL),
@@ -216,7 +223,12 @@ impl Stated {
                 return Err(self.wrong(key, "false: this step is not read"));
             }
         }
-        for key in ["crop_pct", "max_num_patches"] {
+        // A size to fill pictures up to; where there is none, a picture alone stays as it is.
+        let filled = match class.size {
+            Size::Between { .. } => "pad_size",
+            _ => "",
+        };
+        for key in ["crop_pct", "max_num_patches", filled] {
             if self.get(key).is_some() {
                 return Err(self.wrong(key, "none: this step is not read"));
             }

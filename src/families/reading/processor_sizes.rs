@@ -82,6 +82,36 @@ impl Stated {
         })
     }
 
+    /// The side of the squares that a picture is filled up to.
+    fn filled(&self, of: usize) -> Result<Size> {
+        let Some(size) = self.get("size") else {
+            return Ok(Size::Filled { of });
+        };
+        let side = |key: &str| size.get(key).and_then(Value::as_u64);
+        let of =
+            side("height").filter(|of| side("width") == Some(*of) && (1..=1 << 15).contains(of));
+        let wrong = || self.wrong("size", "height and width, equal, up to 32768");
+        Ok(Size::Filled {
+            of: of.ok_or_else(wrong)? as usize,
+        })
+    }
+
+    /// Squares of merged patches, and how many there may be.
+    fn squares(&self, most: usize) -> Result<Size> {
+        let number = |key: &str, default: usize| match self.get(key) {
+            None => Ok(default),
+            Some(value) => {
+                let number = value.as_u64().filter(|n| (1..=1 << 20).contains(n));
+                let wrong = || self.wrong(key, "a whole number above 0");
+                number.map(|n| n as usize).ok_or_else(wrong)
+            }
+        };
+        Ok(Size::Squares {
+            of: number("patch_size", 14)?.saturating_mul(number("merge_size", 2)?),
+            most: number("max_image_tokens", most)?,
+        })
+    }
+
     /// Multiples of a patch, within a longest side.
     fn within(&self, of: usize, longest: usize) -> Result<Size> {
         let number = |value: &Value| value.as_u64().filter(|n| (1..=1 << 15).contains(n));
@@ -106,6 +136,12 @@ impl Stated {
     pub(super) fn size(&self, class: Processor) -> Result<Size> {
         if let Size::Multiple { least, most, .. } = class.size {
             return self.multiple(least, most);
+        }
+        if let Size::Filled { of } = class.size {
+            return self.filled(of);
+        }
+        if let Size::Squares { most, .. } = class.size {
+            return self.squares(most);
         }
         if let Size::Within { of, longest } = class.size {
             return self.within(of, longest);

@@ -102,6 +102,23 @@ impl Processor {
         },
         ..Self::SAM
     };
+    pub const DETR: Self = Self {
+        size: Size::Between {
+            shortest: 800,
+            longest: 1333,
+            of: 1,
+        },
+        ..Self::SAM
+    };
+    pub const INKLING2: Self = Self {
+        size: Size::Filled { of: 40 },
+        ..Self::VIT
+    };
+    pub const MUSE: Self = Self {
+        size: Size::Squares { of: 28, most: 4096 },
+        filter: Filter::Lanczos,
+        ..Self::VIT
+    };
     pub const VITPOSE: Self = Self {
         size: Size::Exactly([256, 192]),
         ..Self::SAM

@@ -23,6 +23,8 @@ pub struct Pictures {
     pub patch_norm: Option<&'static str>,
     /// Tensors of the learned tokens before the patches, in order.
     pub class: Option<&'static str>,
+    /// The position of the class token, if it is stored by itself.
+    pub class_place: Option<&'static str>,
     /// The key of how many windows there are along each side of a picture, and its default: each has a class token of its own.
     pub class_by_window: Option<(&'static str, usize)>,
     pub distillation: Option<&'static str>,
@@ -74,6 +76,10 @@ pub enum Kernel {
     Video(&'static str, usize),
     /// A matrix of channels, rows, columns.
     Flat,
+    /// A matrix of channels, frames, rows, columns; a key states the number of frames.
+    FlatVideo(&'static str, usize),
+    /// The same with frames before channels.
+    FlatFramesFirst(&'static str, usize),
     /// A matrix of rows, columns, channels.
     FlatChannelsLast,
 }
@@ -171,6 +177,7 @@ pub(super) fn of_pictures(
     )?;
     let learned = |name: &str, n: usize, has_positions: bool| LearnedTokens {
         tensor: format!("{base}{name}"),
+        place: None,
         shape: shape_of(tensors, &format!("{base}{name}"), n, [n, 1], d_model),
         n,
         is_repeated: false,
@@ -178,7 +185,9 @@ pub(super) fn of_pictures(
     };
     let mut learned_tokens = Vec::new();
     let is_placed = pictures.is_class_placed;
+    let class_place = pictures.class_place.map(|name| format!("{base}{name}"));
     learned_tokens.extend(pictures.class.map(|name| LearnedTokens {
+        place: class_place,
         n: n_classes,
         is_repeated: n_classes > 1,
         ..learned(name, 1, is_placed)
@@ -218,7 +227,10 @@ pub(super) fn of_pictures(
         projection,
         layout: match pictures.form {
             Kernel::FlatChannelsLast => PatchLayout::ChannelsLast,
-            Kernel::Picture | Kernel::Video(..) | Kernel::Flat => PatchLayout::ChannelsFirst,
+            Kernel::FlatFramesFirst(..) => PatchLayout::FramesFirst,
+            Kernel::Picture | Kernel::Video(..) | Kernel::Flat | Kernel::FlatVideo(..) => {
+                PatchLayout::ChannelsFirst
+            }
         },
         n_frames,
         firsts: learned_tokens,
@@ -287,7 +299,12 @@ impl Pictures {
             Some((key, default)) => count(reader, key, default)?,
             None => 1,
         };
-        let multiple = Size::multiple_of(merged * patch[0].max(1));
+        let of = merged * patch[0].max(1);
+        let multiple = match self.processor.size {
+            Size::Squares { most, .. } => Size::Squares { of, most },
+            Size::Filled { .. } => Size::Filled { of },
+            _ => Size::multiple_of(of),
+        };
         if let Some(area) = self.area {
             return Ok(([1; 2], area));
         }
@@ -354,14 +371,18 @@ impl Pictures {
         let bias = has_bias.then_some(name);
         let mut axes = vec![n_channels, patch[0], patch[1]];
         let n_frames = match self.form {
-            Kernel::Video(key, n) => {
+            Kernel::Video(key, n) | Kernel::FlatVideo(key, n) | Kernel::FlatFramesFirst(key, n) => {
                 reader.size_or("n_frames", key, n, Origin::Default(key.to_owned()))?
             }
             Kernel::Picture | Kernel::Flat | Kernel::FlatChannelsLast => 1,
         };
         let projection = match self.form {
-            Kernel::Flat | Kernel::FlatChannelsLast => {
-                LinearSource::whole(kernel, bias, axes.iter().product(), place.d_model)
+            Kernel::Flat
+            | Kernel::FlatChannelsLast
+            | Kernel::FlatVideo(..)
+            | Kernel::FlatFramesFirst(..) => {
+                let n_values = n_frames * axes.iter().product::<usize>();
+                LinearSource::whole(kernel, bias, n_values, place.d_model)
             }
             Kernel::Picture => LinearSource::of_patch(kernel, bias, axes, place.d_model),
             Kernel::Video(..) => {

@@ -50,13 +50,16 @@ pub(super) fn run<O: Ops>(
     ops.multiply(&mut x, &b)?;
     let gated = ops.get(&x)?;
     let n = spec.convolution.n_channels;
+    let picture = context.sequence.picture.as_deref();
+    let n_columns = picture.map_or(context.sequence.len(), |picture| picture.grid()[1]);
     let mixed = each_copy(
         context,
         gated.values.len() / n.max(1),
         memory,
         |rows, kept| {
             let values = &gated.values[rows.start * n..rows.end * n];
-            weights.kernel.run(&mut kept.tail, values)
+            let around = weights.kernel.over(n_columns, values);
+            around.unwrap_or_else(|| weights.kernel.run(&mut kept.tail, values))
         },
     );
     ops.put(&mixed, n, &mut b)?; // [position, channel]

@@ -4,13 +4,15 @@ mod image;
 mod preprocessing;
 mod resize;
 mod sheet;
+mod size;
 mod taps;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use preprocessing::{Firsts, PicturePreprocessing, Size};
+pub use preprocessing::{Firsts, PicturePreprocessing};
+pub use size::Size;
 pub use taps::{Filter, Resampling, taps};
 
 use self::image::Image;

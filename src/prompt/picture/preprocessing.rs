@@ -3,6 +3,7 @@
 use super::image::{self, Image};
 use super::resize::resized;
 use super::sheet::{held_by, on_sheet};
+use super::size::Size;
 use super::taps::Filter;
 
 /// Upper limits of pixels after each step, and of patches.
@@ -67,117 +68,6 @@ impl Firsts {
         let distillation = self.has_distillation.then(|| "[DIST]".to_owned());
         let registers = (1..=self.n_registers).map(|nth| format!("[reg {nth}]"));
         class.into_iter().chain(distillation).chain(registers)
-    }
-}
-
-/// The target size of a picture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
-    /// These rows and columns, whatever the original size.
-    Exactly([usize; 2]),
-    /// This length for the shorter side, the other in proportion.
-    Shortest(usize),
-    /// Both sides rounded to multiples of a number, and scaled together until the pixels lie between two limits.
-    Multiple {
-        of: usize,
-        least: usize,
-        most: usize,
-    },
-    /// This length for the longer side, the other in proportion.
-    Longest(usize),
-    /// Scaled to at most so many pixels, both sides cut to multiples of a number.
-    Area { most: usize, of: usize },
-    /// This length for the shorter side, or less where the longer one would be beyond a limit; both are cut to multiples of a number.
-    Between {
-        shortest: usize,
-        longest: usize,
-        of: usize,
-    },
-    /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
-    Within { of: usize, longest: usize },
-    /// The shorter side is brought to that of a sheet of these rows and columns, then both are made smaller until the sheet holds them,
-    /// in its middle and black around.
-    Sheet([usize; 2]),
-}
-
-impl Size {
-    /// Multiples of a number, within the limits of Qwen2-VL's processor.
-    pub fn multiple_of(of: usize) -> Self {
-        Self::Multiple {
-            of,
-            least: 56 * 56,
-            most: 28 * 28 * 1280,
-        }
-    }
-
-    /// Rows and columns of a picture after resizing.
-    fn of(self, [height, width]: [usize; 2]) -> [usize; 2] {
-        match self {
-            Self::Exactly(size) => size,
-            Self::Shortest(shortest) => in_proportion(shortest, height, width),
-            Self::Sheet([rows, columns]) => in_proportion(rows.min(columns), height, width),
-            Self::Longest(longest) => {
-                let by = longest as f64 / height.max(width).max(1) as f64;
-                [height, width].map(|side| ((side as f64 * by + 0.5) as usize).max(1))
-            }
-            Self::Area { most, of } => {
-                let of = of.max(1);
-                let by = (most as f64 / (height.max(1) as f64 * width.max(1) as f64)).sqrt();
-                let most = (most / (of * of)).max(1);
-                [height, width].map(|side| {
-                    let n = (by * side as f64 / of as f64).floor() as usize;
-                    n.clamp(1, most) * of
-                })
-            }
-            Self::Between {
-                shortest,
-                longest,
-                of,
-            } => {
-                let (short, long) = (height.min(width).max(1), height.max(width));
-                let mut sides = (shortest, shortest as f64 * long as f64 / short as f64);
-                if sides.1 > longest as f64 {
-                    let less = longest as f64 * short as f64 / long as f64;
-                    let other = less * long as f64 / short as f64;
-                    sides = (less.round_ties_even() as usize, other);
-                }
-                if short == sides.0 {
-                    sides.1 = long as f64;
-                }
-                let [one, other] = [sides.0, sides.1 as usize].map(|n| (n / of.max(1)).max(1) * of);
-                if height <= width {
-                    [one, other]
-                } else {
-                    [other, one]
-                }
-            }
-            Self::Within { of, longest } => {
-                let by = height.max(width) as f64 / longest.max(1) as f64;
-                let fitted = |side: usize| {
-                    if by > 1.0 {
-                        (side as f64 / by).floor() as usize
-                    } else {
-                        side
-                    }
-                };
-                [height, width].map(|side| fitted(side).div_ceil(of.max(1)).max(1) * of)
-            }
-            Self::Multiple { of, least, most } => {
-                let of = of.max(1);
-                let sides = [height, width].map(|side| side as f64);
-                let nearest = sides.map(|side| (side / of as f64).round_ties_even() as usize * of);
-                let n_pixels = nearest[0].saturating_mul(nearest[1]);
-                if n_pixels > most {
-                    let by = (sides[0] * sides[1] / most.max(1) as f64).sqrt();
-                    sides.map(|side| ((side / by / of as f64).floor() as usize * of).max(of))
-                } else if n_pixels < least {
-                    let by = (least as f64 / (sides[0] * sides[1])).sqrt();
-                    sides.map(|side| (side * by / of as f64).ceil() as usize * of)
-                } else {
-                    nearest.map(|side| side.max(of))
-                }
-            }
-        }
     }
 }
 
@@ -296,7 +186,10 @@ impl PicturePreprocessing {
         } else {
             image.coloured()
         };
-        if let Some((size, filter)) = self.resize {
+        let resize = self.resize;
+        if let Some((size, filter)) =
+            resize.filter(|(size, _)| !matches!(size, Size::Filled { .. }))
+        {
             let [height, width] = size.of([image.height, image.width]);
             image = resized(&image, height, width, filter);
             if let Size::Sheet(sheet) = size {
@@ -316,15 +209,27 @@ impl PicturePreprocessing {
 
     /// The picture filled up below and to the right, and its values. // values: [channel, row, column]
     pub(super) fn filled(&self, image: Image, values: Vec<f32>) -> (Image, Vec<f32>) {
-        let Some([height, width]) = self.fill else {
-            return (image, values);
-        };
         let n = image.n_channels;
+        let ([height, width], byte) = match (self.fill, self.resize) {
+            (Some(whole), _) => (whole, None),
+            (None, Some((size @ Size::Filled { .. }, _))) => {
+                (size.of([image.height, image.width]), Some(-1.0))
+            }
+            _ => return (image, values),
+        };
         // Values of 0 are the colour that is subtracted.
-        let colour = |channel: usize| (f64::from(self.mean[channel]) / self.rescale) as u8;
+        let zero = |channel: usize| f64::from(self.mean[channel]) / self.rescale;
+        let colour = |channel: usize| byte.unwrap_or_else(|| zero(channel)) as u8;
         let colour: Vec<u8> = (0..n).map(colour).collect();
         let mut bytes = colour.repeat(height * width);
-        let mut whole = vec![0.0; n * height * width];
+        let value = |channel: usize| {
+            let scaled = byte.map(|byte: f64| (byte * self.rescale) as f32);
+            scaled.map_or(0.0, |value| {
+                (value - self.mean[channel]) / self.std[channel]
+            })
+        };
+        let values_of = |channel: usize| std::iter::repeat_n(value(channel), height * width);
+        let mut whole: Vec<f32> = (0..n).flat_map(values_of).collect();
         for row in 0..image.height.min(height) {
             let wide = image.width.min(width);
             let from = &image.bytes[row * image.width * n..][..wide * n];
@@ -364,17 +269,6 @@ fn check_pixels(step: &str, [rows, columns]: [usize; 2], most: usize) -> Result<
     Err(format!(
         "expected at most {most} pixels after {step}, found {columns} × {rows}"
     ))
-}
-
-/// The size of a picture with the given shorter side, rounded like Python's integer division.
-fn in_proportion(shortest: usize, height: usize, width: usize) -> [usize; 2] {
-    let (short, long) = (height.min(width), height.max(width));
-    let other = shortest.saturating_mul(long) / short.max(1);
-    if height <= width {
-        [shortest, other]
-    } else {
-        [other, shortest]
-    }
 }
 
 /// The centre of a picture, padded with black if the picture is smaller.
@@ -422,39 +316,6 @@ fn sources(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sides_become_multiples_within_limits_of_pixels() {
-        let size = |least, most| Size::Multiple {
-            of: 28,
-            least,
-            most,
-        };
-        let all = [[100, 200], [42, 70], [10, 9]].map(|from| size(0, 1 << 20).of(from));
-        // A half is rounded to even, as in Python.
-        assert_eq!(all, [[112, 196], [56, 56], [28, 28]]);
-        let within = Size::Within {
-            of: 16,
-            longest: 100,
-        };
-        assert_eq!(within.of([300, 150]), [112, 64]);
-        assert_eq!(within.of([40, 17]), [48, 32]);
-        assert_eq!(size(0, 10_000).of([100, 200]), [56, 140]);
-        assert_eq!(size(50_000, 1 << 20).of([100, 200]), [168, 336]);
-        // As the processors of YOLOS and Gemma 4 give them.
-        let between = Size::Between {
-            shortest: 800,
-            longest: 1333,
-            of: 16,
-        };
-        assert_eq!(between.of([480, 640]), [800, 1056]);
-        assert_eq!(between.of([900, 300]), [1328, 432]);
-        let area = Size::Area {
-            most: 280 * 48 * 48,
-            of: 48,
-        };
-        assert_eq!(area.of([480, 640]), [672, 912]);
-    }
 
     #[test]
     fn a_picture_cannot_exceed_the_model_limits() {
@@ -511,7 +372,5 @@ mod tests {
         assert_eq!(of(6, 3), [Some(1), Some(2), Some(3)]);
         assert_eq!(of(3, 3), [Some(0), Some(1), Some(2)]);
         assert_eq!(of(2, 5), [None, None, Some(0), Some(1), None]);
-        assert_eq!(in_proportion(10, 30, 20), [15, 10]);
-        assert_eq!(in_proportion(10, 20, 33), [10, 16]);
     }
 }

@@ -29,6 +29,9 @@ pub enum Resampling {
     LinearAntialiased,
     /// Linear between the two nearest, to a square as long as the longer side, whose rest is cut off.
     LinearSquare,
+    /// Linear between the two nearest, where nothing lies beyond the ends. Patches take the places of a picture whose rows are
+    /// columns, one after another.
+    LinearTurned,
     /// The line again and again, cut at the end.
     Tiles,
     /// The sample of the bin that the beginning of each place lies in, computed in f32 as in training.
@@ -128,6 +131,18 @@ pub fn taps(from: usize, to: usize, resampling: Resampling) -> Vec<Taps> {
         Resampling::LinearAntialiased => filter_taps(from, to, Filter::Bilinear),
         Resampling::Linear | Resampling::LinearSquare => {
             all.map(|idx| linear(centre(idx))).collect()
+        }
+        Resampling::LinearTurned => {
+            let two = |at: f64| {
+                [at.floor(), at.floor() + 1.0].map(|near| (near, 1.0 - (at - near).abs()))
+            };
+            let inside = |(near, weight): (f64, f64)| {
+                (0.0..=last)
+                    .contains(&near)
+                    .then_some((near as usize, weight))
+            };
+            all.map(|idx| two(centre(idx)).into_iter().filter_map(inside).collect())
+                .collect()
         }
         Resampling::LinearShort if from == to => all.map(|idx| vec![(idx, 1.0)]).collect(),
         Resampling::LinearShort => {

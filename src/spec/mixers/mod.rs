@@ -136,7 +136,11 @@ impl TokenMixer {
 
     /// Whether it mixes neighbours on both sides, padding among them, so that no padding leaves a text as it was.
     pub fn reads_both_sides(&self) -> bool {
-        matches!(self, Self::SpanConvolution(_))
+        match self {
+            Self::SpanConvolution(_) => true,
+            Self::Convolution(spec) => spec.convolution.over_grid,
+            _ => false,
+        }
     }
 
     /// Whether padding before a text changes its outputs: because padding is not masked, or because a bias makes masked inputs

@@ -57,7 +57,7 @@ impl GatedNormSource {
     }
 }
 
-/// A depthwise causal convolution over a token and the tokens before it.
+/// A depthwise causal convolution over a token and the tokens before it, or over the patches around each patch of a picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortConvolution {
     /// Tensors of kernel weights, with the number of channels in each; those of the first channels come first. The last weight
@@ -67,6 +67,9 @@ pub struct ShortConvolution {
     pub bias: Option<String>,
     pub n_channels: usize,
     pub n_tokens: usize,
+    /// Whether the kernel lies over as many rows as columns, with a patch in its middle; beyond a picture are zeros.
+    /// // kernels: [channel, 1, row, column]
+    pub over_grid: bool,
 }
 
 impl ShortConvolution {
@@ -77,18 +80,26 @@ impl ShortConvolution {
             bias,
             n_channels,
             n_tokens,
+            over_grid: false,
         }
     }
 
     /// Number of cached values: those of the earlier tokens that the kernel covers.
     pub fn n_kept(&self) -> usize {
+        if self.over_grid {
+            return 0;
+        }
         self.n_tokens.saturating_sub(1) * self.n_channels
     }
 
     /// The stored tensors of the kernel, with their shapes.
     pub fn stored_kernels(&self) -> impl Iterator<Item = (&str, Vec<usize>)> {
         let kernels = self.kernels.iter();
-        kernels.map(|(name, n_channels)| (name.as_str(), vec![*n_channels, 1, self.n_tokens]))
+        let sides = 1 + usize::from(self.over_grid);
+        kernels.map(move |(name, n_channels)| {
+            let shape = [vec![*n_channels, 1], vec![self.n_tokens; sides]].concat();
+            (name.as_str(), shape)
+        })
     }
 
     pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {
