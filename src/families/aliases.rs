@@ -22,6 +22,7 @@ enum Held {
     Number(f64),
     Count(u64),
     Flag(bool),
+    Word(&'static str),
     /// The value of another key, or this token.
     TokenOf(&'static str, u64),
 }
@@ -59,6 +60,34 @@ const PADDLEOCR_VL: Alias = Alias {
     ],
     off: &["use_bias"],
     ..Alias::plain("", "llama")
+};
+
+/// The encoder of Nemotron's transcriptions: the one of its diarisation, with norms of queries and keys.
+const NEMOTRON_TRANSCRIBE: Alias = Alias {
+    always: &[("qk_norm", true)],
+    absent: &[("partial_rotary_factor", Held::Number(0.5))],
+    ..Alias::plain(
+        "nemotron3_5_transcribe_asr_audio",
+        "nemotron3_diarization_audio",
+    )
+};
+
+/// The texts of SeamlessM4T, which M2M-100 reads.
+const SEAMLESS: Alias = Alias {
+    absent: &[
+        ("activation_function", Held::Word("relu")),
+        ("decoder_start_token_id", Held::Count(3)),
+        ("eos_token_id", Held::Count(3)),
+        ("pad_token_id", Held::Count(0)),
+        ("scale_embedding", Held::Flag(true)),
+    ],
+    ..Alias::plain("seamless_m4t", "m2m_100")
+};
+
+/// The transformers of Pocket TTS's codec.
+const POCKET: Alias = Alias {
+    absent: &[("hidden_act", Held::Word("gelu_pytorch_tanh"))],
+    ..Alias::plain("pocket_tts_audio_tokenizer", "mimi")
 };
 
 /// Every alias, sorted by name.
@@ -158,6 +187,11 @@ const ALIASES: &[Alias] = &[
     Alias::plain("glm4v_moe_vision", "glm4v_vision"),
     Alias::plain("glm5_next", "glm5_next_text"),
     Alias::plain("got_ocr2_vision", "sam_vision_model"),
+    Alias {
+        absent: &[("hidden_act", Held::Word("gelu"))],
+        always: &[("joined_qkv", true)],
+        ..Alias::plain("gradium_phonon_tts", "pocket_tts")
+    },
     Alias::plain("granite4_vision_text", "granite"),
     Alias {
         absent: &[
@@ -173,6 +207,10 @@ const ALIASES: &[Alias] = &[
     Alias {
         absent: &[("image_size", Held::Count(512))],
         ..Alias::plain("granite_docling_vision", "siglip_vision_model")
+    },
+    Alias {
+        off: &["cat_hidden_layers"],
+        ..Alias::plain("granite_speech_plus_encoder", "granite_speech_encoder")
     },
     Alias::plain("groupvit_text_model", "clip_text_model"),
     Alias::plain("hunyuan_vl", "hunyuan_v1_dense"),
@@ -219,6 +257,8 @@ const ALIASES: &[Alias] = &[
     Alias::plain("luke", "roberta"),
     Alias::plain("metaclip_2_text_model", "clip_text_model"),
     Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
+    Alias::plain("mimi_decoder", "mimi"),
+    Alias::plain("mimi_encoder", "mimi"),
     Alias::plain("mlcd", "mlcd_vision_model"),
     Alias::plain("moss_transcribe_diarize_audio", "whisper"),
     Alias::plain("muse_spark_vision", "muse_glimmer_vision"),
@@ -227,6 +267,13 @@ const ALIASES: &[Alias] = &[
         off: &["use_prompt"],
         ..Alias::plain("mvp", "bart")
     },
+    NEMOTRON_TRANSCRIBE,
+    Alias {
+        name: "nemotron3_5_transcribe_word_timestamp",
+        always: &[("qk_norm", true), ("reads_rows", true)],
+        ..NEMOTRON_TRANSCRIBE
+    },
+    Alias::plain("neucodec", "xcodec2"),
     Alias::plain("ovis2_vision", "aimv2_vision_model"),
     Alias::plain("owlv2_text_model", "owlvit_text_model"),
     Alias::plain("owlv2_vision_model", "owlvit_vision_model"),
@@ -238,6 +285,7 @@ const ALIASES: &[Alias] = &[
         name: "paddleocr_vl_text",
         ..PADDLEOCR_VL
     },
+    Alias::plain("pe_audio_video_encoder", "pe_audio_encoder"),
     Alias::plain("phi4_multimodal", "phi3"),
     Alias::plain("phi4_multimodal_vision", "siglip_vision_model"),
     Alias {
@@ -246,6 +294,15 @@ const ALIASES: &[Alias] = &[
             ("decoder_start_token_id", Held::TokenOf("bos_token_id", 0)),
         ],
         ..Alias::plain("plbart", "bart")
+    },
+    POCKET,
+    Alias {
+        name: "pocket_tts_audio_tokenizer_decoder",
+        ..POCKET
+    },
+    Alias {
+        name: "pocket_tts_audio_tokenizer_encoder",
+        ..POCKET
     },
     Alias {
         absent: &[("image_size", Held::Count(512))],
@@ -306,6 +363,11 @@ const ALIASES: &[Alias] = &[
     },
     Alias::plain("qwen4_exp_vision", "qwen3_vl_vision"),
     Alias::plain("sam_hq_vision_model", "sam_vision_model"),
+    SEAMLESS,
+    Alias {
+        name: "seamless_m4t_v2",
+        ..SEAMLESS
+    },
     Alias::plain("siglip2_text_model", "siglip_text_model"),
     Alias {
         absent: &[("image_size", Held::Count(512))],
@@ -370,6 +432,7 @@ pub(super) fn complete(config: &mut Config) -> Result<()> {
             Held::Number(number) => Value::from(*number),
             Held::Count(count) => Value::from(*count),
             Held::Flag(flag) => Value::from(*flag),
+            Held::Word(word) => Value::from(*word),
             Held::TokenOf(other, token) => {
                 let stated = config.get(other).filter(|value| !value.is_null());
                 stated.cloned().unwrap_or(Value::from(*token))

@@ -73,7 +73,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     reader.value("scale_embedding");
     reader.value("audio_channels");
     reader.forget(&["unembedding", "tied_unembedding", "n_ctx"]);
-    let head = linear("lm_heads.0", d_model, d_vocab, false);
+    let of_whole = prefix(tensors, &["", "decoder."], "lm_heads.0.weight");
+    let head = linear(&format!("{of_whole}lm_heads.0"), d_model, d_vocab, false);
     let has_head = tensors.contains(&head.weight);
     spec.head = has_head.then(|| HeadSpec::plain(head));
     spec.is_causal_lm = has_head;

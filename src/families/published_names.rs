@@ -2,8 +2,8 @@
 
 use super::mistral_large4_text;
 use super::published_parts::{
-    KEYS_OF_HEARING, OF_COSMOS, OF_HEARING, OF_HY_V4, OF_SAM, OF_SAM_INSIDE, OF_SEARCH, OF_TORCH,
-    OF_VIT,
+    KEYS_OF_HEARING, KEYS_OF_SEAMLESS, OF_COSMOS, OF_GRADIUM, OF_HEARING, OF_HY_V4, OF_SAM,
+    OF_SAM_INSIDE, OF_SEAMLESS, OF_SEARCH, OF_TORCH, OF_VIT,
 };
 
 /// The names of one model type: theirs first, then what its family reads.
@@ -103,6 +103,11 @@ pub(super) const PUBLISHED: &[Published] = &[
         tensors: OF_SAM_INSIDE,
     },
     Published {
+        model_type: "dia",
+        keys: &[],
+        tensors: &[("encoder.embedding.", "encoder.embed_tokens.")],
+    },
+    Published {
         model_type: "dia_encoder",
         keys: &[],
         tensors: &[("^embedding.", "embed_tokens.")],
@@ -159,6 +164,11 @@ pub(super) const PUBLISHED: &[Published] = &[
             (".hc_attn_", ".attn_hc."),
             (".hc_ffn_", ".ffn_hc."),
         ],
+    },
+    Published {
+        model_type: "gradium_phonon_tts",
+        keys: &[],
+        tensors: OF_GRADIUM,
     },
     Published {
         model_type: "hy_v4",
@@ -419,6 +429,16 @@ pub(super) const PUBLISHED: &[Published] = &[
             (".attention.key_layernorm.", ".self_attn.k_norm."),
             (".gate.expert_bias", ".gate.e_score_correction_bias"),
         ],
+    },
+    Published {
+        model_type: "seamless_m4t",
+        keys: KEYS_OF_SEAMLESS,
+        tensors: OF_SEAMLESS,
+    },
+    Published {
+        model_type: "seamless_m4t_v2",
+        keys: KEYS_OF_SEAMLESS,
+        tensors: OF_SEAMLESS,
     },
     Published {
         model_type: "step3p5_vision",

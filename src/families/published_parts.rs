@@ -86,3 +86,31 @@ pub(super) const OF_VIT: &[(&str, &str)] = &[
     (".attention.attention.value.", ".attention.v_proj."),
     (".attention.output.", ".attention.o_proj."),
 ];
+
+/// What Gradium's runtime calls the parts of its backbone.
+pub(super) const OF_GRADIUM: &[(&str, &str)] = &[
+    (
+        "^flow_lm.condition_provider.conditioners.transcript_in_segment.embed.",
+        "model.embed_tokens.",
+    ),
+    ("^flow_lm.transformer.layers.", "model.layers."),
+    ("^flow_lm.out_norm.", "model.norm."),
+    (".self_attn.out_proj.", ".self_attn.o_proj."),
+    (".linear1.", ".mlp.fc1."),
+    (".linear2.", ".mlp.fc2."),
+    (".norm1.", ".input_layernorm."),
+    (".norm2.", ".post_attention_layernorm."),
+];
+
+/// What SeamlessM4T calls the parts of M2M-100 that read and write texts.
+pub(super) const OF_SEAMLESS: &[(&str, &str)] = &[
+    ("^shared.", "model.shared."),
+    ("^text_decoder.", "model.decoder."),
+    ("^text_encoder.", "model.encoder."),
+    (".ffn.fc", ".fc"),
+    (".ffn_layer_norm.", ".final_layer_norm."),
+    (".cross_attention.", ".encoder_attn."),
+    (".cross_attention_layer_norm.", ".encoder_attn_layer_norm."),
+];
+
+pub(super) const KEYS_OF_SEAMLESS: &[(&str, &str)] = &[("hidden_size", "d_model")];

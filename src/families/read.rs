@@ -14,8 +14,9 @@ use super::overrides::Overrides;
 use super::towers::{Tower, encoder_of};
 use super::wrapper::Wrapper;
 use super::{
-    aliases, classes, described, encoder_decoder, generation, layouts, mixers, published,
-    qwen3_omni_moe_talker_code_predictor, reading, relatives, unread, versions, without_attention,
+    aliases, classes, described, encoder_decoder, generation, layouts, mixers,
+    nemotron3_diarization_audio, published, qwen3_omni_moe_talker_code_predictor, reading,
+    relatives, unread, versions, without_attention,
 };
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
@@ -130,9 +131,11 @@ fn read_unwrapped(
     None
 }
 
-/// The decoder of a model whose encoder reads no text, if its family is known.
+/// The decoder of a model whose encoder reads no text, or whose decoder writes none, if its family is known.
 fn writer_of(config: &Config) -> Option<Config> {
-    config.part("encoder")?;
+    config
+        .part("encoder")
+        .or_else(|| config.part("text_encoder"))?;
     known(config.part("decoder")?)
 }
 
@@ -144,6 +147,38 @@ fn eyes_of(config: &Config) -> Option<Config> {
         let kind = word(config)?;
         let origin = Origin::Derived(format!("model_type {kind}"));
         part.put("model_type", format!("{kind}_vision_model"), origin);
+    }
+    known(part)
+}
+
+/// Models of sound without a text model inside, and the keys of the parts that are read.
+const OF_SOUND: [(&str, &str); 5] = [
+    ("musicgen", "decoder"),
+    ("musicgen_melody", "decoder"),
+    ("nemotron3_5_transcribe_audio", "asr_config"),
+    ("nemotron3_diarization", "audio_config"),
+    ("voxtral_realtime", "audio_config"),
+];
+
+/// The part of such a model that is read.
+fn part_of_sound(config: &Config) -> Option<Config> {
+    let kind = config.get("model_type")?.as_str()?;
+    let (_, part) = OF_SOUND.iter().find(|(name, _)| *name == kind)?;
+    let mut part = config.part(part)?;
+    let diarisation = config.part("diarization_config");
+    const CHUNK: &str = "chunk_length";
+    const MOST: &str = "max_position_embeddings";
+    let most = part.get(MOST).and_then(Value::as_u64).unwrap_or(u64::MAX);
+    // A longer sound is heard in chunks that see some of each other.
+    let holds = diarisation.as_ref().unwrap_or(config);
+    if let Some(longest) = holds.get(CHUNK).and_then(Value::as_u64)
+        && longest < most
+    {
+        part.put(MOST, longest, Origin::Key(CHUNK.to_owned()));
+    }
+    if diarisation.is_some() {
+        let origin = Origin::Derived(format!("model_type {kind}"));
+        part.put(nemotron3_diarization_audio::NORMS_BANDS, true, origin);
     }
     known(part)
 }
@@ -194,8 +229,10 @@ fn read_spec(
         aliases::complete(&mut tower.config)?;
     }
     // A model of text and pictures keeps what describes its text apart.
+    let of_sound = part_of_sound(&checkpoint.config);
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         _ if tower.is_some() => None,
+        _ if of_sound.is_some() => of_sound,
         Ok(_) if encoder_decoder::has_other_decoder(&checkpoint.config) => {
             writer_of(&checkpoint.config)
         }

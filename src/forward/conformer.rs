@@ -3,7 +3,7 @@
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::recurrent::sigmoid;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockSpec, ChannelNorm, ConformerSpec, ConvolutionModule};
+use attnscope_spec::{BlockSpec, ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess};
 
 use super::block_weights::MlpWeights;
 use super::context::BlockContext;
@@ -30,13 +30,40 @@ pub(super) fn before_attention<O: Ops>(
     Ok(Some(sum))
 }
 
-/// Adds the output of the feed-forward layer before attention. // resid: [position, d_model]
+/// Adds what a classifier of labels says of each row. // resid: [position, d_model]
+fn add_guess<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &LabelGuess,
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let (ops, shelf, pace) = (context.ops, context.shelf(), context.pace);
+    let (mut labels, mut back) = (O::Buffer::default(), O::Buffer::default());
+    ops.linear(resid, &shelf.linear(&spec.labels)?, &mut labels, pace)?; // [position, label]
+    let mut rows = ops.get(&labels)?.values.into_owned();
+    let n_labels = spec.labels.n_out();
+    for row in rows.chunks_mut(n_labels.max(1)) {
+        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f64> = row.iter().map(|v| f64::from(*v - most).exp()).collect();
+        let sum: f64 = powers.iter().sum();
+        let shares = row.iter_mut().zip(&powers);
+        shares.for_each(|(value, power)| *value = (power / sum) as f32);
+    }
+    ops.put(&rows, n_labels, &mut labels)?;
+    ops.linear(&labels, &shelf.linear(&spec.back)?, &mut back, pace)?;
+    ops.add(resid, &back)
+}
+
+/// Adds a guess of labels, if the block has one, and the output of the feed-forward layer before attention.
+/// // resid: [position, d_model]
 pub(super) fn add_before<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &ConformerSpec,
     resid: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, shelf) = (context.ops, context.shelf());
+    if let Some(guess) = &spec.guess {
+        add_guess(context, guess, resid)?;
+    }
     let (mut normed, mut out) = (O::Buffer::default(), O::Buffer::default());
     ops.norm(resid, &shelf.norm(&spec.before_norm)?, &mut normed)?;
     let weights = MlpWeights::read(shelf, &spec.before)?;

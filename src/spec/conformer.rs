@@ -9,6 +9,8 @@ use super::source::{LinearSource, NormSource};
 /// attention and the block's own feed-forward layer. Each is added to the residual.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConformerSpec {
+    /// Set if the block reads what the layers before it make of labels.
+    pub guess: Option<LabelGuess>,
     /// The norm and the layer before attention.
     pub before_norm: NormSource,
     pub before: MlpSpec,
@@ -17,6 +19,13 @@ pub struct ConformerSpec {
     /// Multiplies the residual that this output is added to.
     pub before_factor: f32,
     pub convolution: ConvolutionModule,
+}
+
+/// back(softmax(labels(x))): what a classifier of labels says of each row, added to the residual that it reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelGuess {
+    pub labels: LinearSource,
+    pub back: LinearSource,
 }
 
 /// out(act(norm(conv(glu(expand(norm(x))))))), where the convolution runs over positions, each channel for itself.
@@ -93,8 +102,12 @@ impl ConformerSpec {
             1.0 => String::new(),
             factor => format!("{factor} · residual + "),
         };
+        let guess = match &self.guess {
+            None => String::new(),
+            Some(guess) => format!("a guess of {} labels, ", guess.labels.n_out()),
+        };
         format!(
-            "{}{} · feed-forward before, {}{} · {} positions with {} before, {norm}, {}",
+            "{guess}{}{} · feed-forward before, {}{} · {} positions with {} before, {norm}, {}",
             residual(self.before_factor),
             self.before_scale,
             residual(module.resid_factor),
@@ -108,6 +121,8 @@ impl ConformerSpec {
     /// The maps, mutable.
     pub fn linears_mut(&mut self) -> impl Iterator<Item = &mut LinearSource> {
         let module = &mut self.convolution;
+        let guess = self.guess.iter_mut();
+        let guess = guess.flat_map(|guess| [&mut guess.labels, &mut guess.back]);
         [
             &mut self.before.up,
             &mut self.before.down,
@@ -115,6 +130,7 @@ impl ConformerSpec {
             &mut module.out,
         ]
         .into_iter()
+        .chain(guess)
     }
 
     /// The norms, mutable.

@@ -40,7 +40,7 @@ mod walk;
 pub use ablation::Ablation;
 pub use added_convolution::AddedConvolution;
 pub use block::{BlockSpec, CrossSpec, Mixer};
-pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule};
+pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
 pub use embed::{ConstantRow, DroppedToken, EmbedSpec, MadePart, MadeRow, PositionTable, Sines};

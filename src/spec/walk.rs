@@ -333,6 +333,10 @@ impl<'v, 'a> Walk<'v, 'a> {
     fn block(&mut self, stack: Stack, layer_idx: usize, block: &'a BlockSpec) {
         let name = &prefix(stack, Some(layer_idx));
         if let Some(conformer) = &block.conformer {
+            if let Some(guess) = &conformer.guess {
+                self.linear(format_args!("{name}guess.labels"), &guess.labels);
+                self.linear(format_args!("{name}guess.back"), &guess.back);
+            }
             let norm = Some(&conformer.before_norm);
             self.norm(format_args!("{name}before_pre"), norm, None);
             self.mlp(&format!("{name}before"), &conformer.before);

@@ -10,7 +10,7 @@ use attnscope_prompt::{PositionRule, Request};
 use attnscope_spec::{FeedForward, Model};
 use testing::effort::{family_of, some_of};
 use testing::judged::{judged, prompt_of, reference_request, references_of_kinds};
-use testing::oracle_case::model_of;
+use testing::oracle_case::{heard_by, model_of};
 
 /// Cases in which padding before a text is part of what a mixer reads.
 const CARRYING: [&str; 12] = [
@@ -122,8 +122,7 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             Probed::Ran(probe) => probe,
             // A picture, a sound and rows of numbers are never padded as tokens are.
             Probed::Not(_) if case.join("picture.png").exists() => continue,
-            Probed::Not(_) if case.join("sound.wav").exists() => continue,
-            Probed::Not(_) if case.join("rows.npy").exists() => continue,
+            Probed::Not(_) if heard_by(case).is_some() => continue,
             // So does its code: a sentence gives other values beside padding.
             Probed::Not(_) if name.starts_with("convbert") => continue,
             // Its positions are those of the books of one moment, which the text fills.

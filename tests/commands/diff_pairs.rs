@@ -261,7 +261,7 @@ fn families() -> Vec<String> {
 
 const TOKENS: [&str; 2] = ["--tokens", "5,9,2,20,7,11,3,8,5,9,2,20"];
 
-/// The prompt of a family: a picture or a sound of its case, or tokens, and those of a decoder.
+/// The prompt of a family: a picture, a sound or rows of its case, or tokens, and those of a decoder.
 fn prompt_for(family: &str) -> Vec<String> {
     let model = original(family);
     let sibling = |name: &str| {
@@ -272,8 +272,8 @@ fn prompt_for(family: &str) -> Vec<String> {
     if let Some(picture) = sibling("picture.png") {
         arguments = vec!["--image".to_owned(), picture];
     }
-    if let Some(sound) = sibling("sound.wav") {
-        arguments = vec!["--text".to_owned(), sound];
+    for heard in ["sound.wav", "rows.npy"].into_iter().filter_map(sibling) {
+        arguments = vec!["--text".to_owned(), heard];
     }
     if let Some(rows) = sibling("rows.npy") {
         arguments = vec!["--values".to_owned(), rows];

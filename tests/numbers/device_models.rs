@@ -12,7 +12,7 @@ use attnscope_run::{HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
 use attnscope_spec::Model;
 use testing::effort::{one_of_each, some_of};
 use testing::on_each_device;
-use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
+use testing::oracle_case::{cases, heard_by, model_of, picture_of, reference_bytes, request_of};
 
 /// Of an entropy, in nats.
 const ENTROPY_TOLERANCE: f64 = 1e-3;
@@ -44,8 +44,7 @@ impl Observer for Keep {
 /// Tokens with repeats, as many as the model has positions for; both sides of an encoder–decoder model. For a model that sees
 /// or hears, what its case gives it.
 fn input_for(case: &Path, model: &Model) -> Input {
-    let is_given = ["sound.wav", "rows.npy"].map(|name| case.join(name).exists());
-    if picture_of(case).is_some() || is_given.contains(&true) {
+    if picture_of(case).is_some() || heard_by(case).is_some() {
         let bytes = reference_bytes(case);
         let reference = safetensors::SafeTensors::deserialize(&bytes).expect("a reference");
         let request = request_of(case, &reference);

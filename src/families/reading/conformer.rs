@@ -249,6 +249,7 @@ impl<'a> Conformer<'a> {
             .map(|name| self.mlp(&format!("{at}.{name}")));
         let [factor, scale] = self.layer_factors;
         let conformer = ConformerSpec {
+            guess: None,
             before_norm,
             before,
             before_scale: scale,

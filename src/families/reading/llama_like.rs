@@ -38,6 +38,20 @@ pub fn read(
 ) -> Result<ModelSpec> {
     check_keys(reader, recipe)?;
     let sizes = Sizes::read(reader, recipe.d_head)?;
+    read_sized(family, checkpoint, reader, recipe, sizes)
+}
+
+/// Reads a family by its recipe, of sizes that are known.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read_sized(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    recipe: &Recipe,
+    sizes: Sizes,
+) -> Result<ModelSpec> {
     let (tensors, d_model) = (&checkpoint.tensors, sizes.d_model);
     let experts = match recipe.experts {
         Some(keys) => Some(keys.read(reader, tensors, sizes.n_layers)?),

@@ -13,6 +13,7 @@ pub(super) mod expected;
 pub(super) mod experts;
 pub(super) mod extractor;
 pub(super) mod fast_conformer;
+pub(super) mod given_rows;
 pub(super) mod global_tokens;
 mod head_norms;
 pub(super) mod hybrid;

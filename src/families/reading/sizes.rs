@@ -21,6 +21,16 @@ impl Sizes {
     /// # Errors
     /// When one is missing or impossible.
     pub fn read(reader: &mut Reader<'_>, d_head: Option<usize>) -> Result<Self> {
+        let sizes = Self::without_vocabulary(reader, d_head)?;
+        let d_vocab = reader.size("d_vocab", "vocab_size")?;
+        Ok(Self { d_vocab, ..sizes })
+    }
+
+    /// The sizes of a model that reads rows as wide as its residual in place of tokens.
+    ///
+    /// # Errors
+    /// When one is missing or impossible.
+    pub fn without_vocabulary(reader: &mut Reader<'_>, d_head: Option<usize>) -> Result<Self> {
         let n_layers = reader.layers("num_hidden_layers")?;
         let n_heads = reader.size("n_heads", "num_attention_heads")?;
         let same = Origin::Derived("n_heads, no num_key_value_heads".to_owned());
@@ -37,7 +47,6 @@ impl Sizes {
         let d_head = reader.size_or("d_head", "head_dim", default, origin)?;
         let default = Origin::Default("max_position_embeddings".to_owned());
         let n_ctx = reader.size_or("n_ctx", "max_position_embeddings", 2048, default)?;
-        let d_vocab = reader.size("d_vocab", "vocab_size")?;
         Ok(Self {
             n_layers,
             n_heads,
@@ -45,7 +54,7 @@ impl Sizes {
             d_model,
             d_head,
             n_ctx,
-            d_vocab,
+            d_vocab: d_model,
         })
     }
 }
