@@ -9,10 +9,12 @@ use super::Family;
 use super::layouts::Keys;
 use super::overrides::value_of_stack;
 use super::reading::bart_like::decoder_start;
-use super::reading::described::{Described, ENCODER, EmbedScale, Positions, Sizes};
+use super::reading::described::{Described, ENCODER, EmbedScale, Layers, Positions, Sizes};
 use super::reading::{activation_by_name, note_attention, note_bias};
 
-pub const FAMILY: Family = Family::own("described", "Described", read).with_keys(Keys::Described);
+pub const FAMILY: Family = Family::own("described", "Described", read)
+    .with_keys(Keys::Described)
+    .leaving_unread(&["(angles)"]);
 
 /// The key of the configuration that holds the `[tensors]` tables.
 pub(super) const TENSORS: &str = "tensors";
@@ -168,6 +170,15 @@ fn stack(
             format!("{n_layers} layers need more than the {found} tensors that are stored");
         return Err(Error::config(reader.path(), "n_layers", problem));
     }
+    described.attention_layers = layers(reader, "attention_layers")?;
+    described.feed_forward_layers = layers(reader, "feed_forward_layers")?;
+    if let Err((key, problem)) = described.check_layers() {
+        return Err(Error::config(reader.path(), key, problem));
+    }
+    match reader.size_or("top_keys", "top_keys", 0, Origin::Family)? {
+        0 => reader.forget(&["top_keys"]),
+        n => described.top_keys = Some(n),
+    }
     let even = described.even_d_head(&checkpoint.tensors);
     let origin = Origin::Derived("inputs of o / n_heads".to_owned());
     described.d_head = reader.size_or("d_head", "d_head", even.unwrap_or(1), origin)?;
@@ -262,6 +273,14 @@ fn stack(
             EmbedScale::Factor(reader.number_or("embed_scale", "embed_scale", 1.0)?);
     }
     Ok(described)
+}
+
+/// Reads which layers have a part, checked when it was set.
+fn layers(reader: &mut Reader<'_>, key: &'static str) -> Result<Layers> {
+    let stated = stated(reader, key)?;
+    Ok(stated
+        .and_then(|text| Layers::read(&text))
+        .unwrap_or(Layers::All))
 }
 
 /// Reads a word that few descriptions state, checked when it was set.

@@ -12,7 +12,7 @@ use attnscope_spec::ModelSpec;
 use serde_json::Value;
 
 use self::changes::change;
-use self::given::{Given, POOLED, pooled};
+use self::given::{Given, LAYERS, POOLED, layers, pooled};
 pub use self::of_stack::value_of_stack;
 use super::reading::described::every_nth;
 use super::reading::{global_tokens, is_activation};
@@ -64,14 +64,13 @@ static FIELDS: &[Field] = &[
             width => whole(width).map(|width| Given::Window(Some(width))),
         },
     ),
-    field(
-        "window_layers",
-        "STEP*i+FIRST: which layers have the window, as in 2*i+0",
-        |text| {
-            let (step, first) = every_nth(text)?;
-            (first < step).then_some(Given::WindowLayers(step, first))
-        },
-    ),
+    field("window_layers", "STEP*i+FIRST, as in 2*i+0", |text| {
+        let (step, first) = every_nth(text)?;
+        (first < step).then_some(Given::WindowLayers(step, first))
+    }),
+    field("attention_layers", LAYERS, layers),
+    field("feed_forward_layers", LAYERS, layers),
+    field("top_keys", SIZE, size),
     field("softcap", "none or a number above 0", |text| match text {
         "none" => Some(Given::Softcap(None)),
         cap => above_zero(cap).map(|cap| Given::Softcap(Some(cap as f32))),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use attnscope_checkpoint::values::Values;
 use attnscope_compute::attention::{Alibi, Bias};
 use attnscope_prompt::{PromptForm, Request, Source, prepare};
-use attnscope_spec::{LabelKind, StackSpec};
+use attnscope_spec::{BlockSpec, FeedForward, LabelKind, StackSpec};
 use safetensors::SafeTensors;
 use testing::opening::{fails, knob, opened};
 use testing::refusal::assert_says;
@@ -47,6 +47,9 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
         "score_pairs",
         "score_grid",
         "gated",
+        "branches_in_order",
+        "stored_angles",
+        "largest_scores",
         "encoder_decoder",
         "encoder_decoder_after",
     ] {
@@ -352,6 +355,51 @@ fn every_position_may_have_labels() {
     assert_eq!(
         labels.map(|labels| labels.pooled.word()),
         Some("every token")
+    );
+}
+
+#[test]
+fn layers_have_the_branches_that_a_description_gives_them() {
+    let model = opened(&fixtures().join("branches_in_order"), &[]);
+    let blocks = model.spec.stacks[0].blocks();
+    let attends: Vec<bool> = blocks.iter().map(|block| block.own().is_some()).collect();
+    assert_eq!(attends, [false, true, false, false, true, false]);
+    let feeds = |block: &BlockSpec| block.feed_forward != FeedForward::None;
+    let feeds: Vec<bool> = blocks.iter().map(feeds).collect();
+    assert_eq!(feeds, [true, false, true, true, false, true]);
+    for (given, parts) in [
+        (
+            "attention_layers=1 6",
+            &["attention_layers", "up to 5", "found 6"][..],
+        ),
+        (
+            "feed_forward_layers=3*i+7",
+            &["feed_forward_layers", "up to 5", "found 7"],
+        ),
+        (
+            "attention_layers=4 1",
+            &["attention_layers", "0 2 5", "4 1"],
+        ),
+    ] {
+        let said = fails(&fixtures().join("branches_in_order"), &[given]);
+        assert_says(&said, parts);
+    }
+}
+
+#[test]
+fn angles_are_a_row_for_each_position_and_longer_texts_are_refused() {
+    let model = opened(&fixtures().join("stored_angles"), &[]);
+    assert_eq!(model.spec.n_ctx, Some(10));
+    let name = "stored_angles";
+    refuses_changed(
+        name,
+        ("angles = \"angles\"", "angles = \"tok.weight\""),
+        &["angles", "tok.weight", "[position, 4]", "[23, 32]"],
+    );
+    refuses_changed(
+        name,
+        ("angles = \"angles\"", "angles = \"other\""),
+        &["angles", "other"],
     );
 }
 

@@ -96,6 +96,32 @@ class Stored(Chosen):
         return super().forward(x) + self.share(x).sigmoid() * self.shared(x)
 
 
+class Slab(nn.Module):
+    """Experts in tensors of three axes with biases, of which each row gathers the two that it chooses, or all run on all rows."""
+
+    def __init__(self, gathers, gated, n=4):
+        super().__init__()
+        self.router, self.gathers, self.gated = nn.Linear(D, n), gathers, gated
+        self.into = nn.Parameter(torch.randn(n, D, W * (1 + gated)))
+        self.into_bias = nn.Parameter(torch.randn(n, W * (1 + gated)))
+        self.out, self.out_bias = nn.Parameter(torch.randn(n, W, D)), nn.Parameter(torch.randn(n, D))
+
+    def hidden(self, x):
+        return F.relu(x) if not self.gated else F.silu(x[..., ::2]) * x[..., 1::2]
+
+    def forward(self, x):
+        logits = self.router(x)
+        best, chosen = logits.topk(2, -1)
+        weights = best.softmax(-1)
+        if self.gathers:
+            hidden = self.hidden(torch.einsum("btd,btkdw->btkw", x, self.into[chosen]) + self.into_bias[chosen])
+            each = torch.einsum("btkw,btkwd->btkd", hidden, self.out[chosen]) + self.out_bias[chosen]
+            return (each * weights[..., None]).sum(2)
+        weights = torch.zeros_like(logits).scatter(-1, chosen, weights)
+        hidden = self.hidden(torch.einsum("btd,edw->btew", x, self.into) + self.into_bias)
+        return ((torch.einsum("btew,ewd->bted", hidden, self.out) + self.out_bias) * weights[..., None]).sum(2)
+
+
 class Mixture(Fused):
     """nanoGPT with a feed-forward layer of one's own in each block."""
 

@@ -2,7 +2,7 @@
 
 import unittest
 
-from mixtures import Chosen, Every, Expert, Mixture, Stored, Switched
+from mixtures import Chosen, Every, Expert, Mixture, Slab, Stored, Switched
 from places import needs_program
 from styles import D, Fused
 from test_describe import Describing
@@ -35,6 +35,13 @@ class DescribeExperts(Describing):
     def test_experts_that_no_token_chose_are_known_by_name(self):
         found = self.exact(Mixture(Chosen(9), Chosen(9)), "{expert}", example=torch.tensor([[3, 4, 5]]))
         self.assertIn("n_used = 2", found)
+
+    def test_experts_that_run_in_one_product(self):
+        for gathers in (False, True):
+            for gated in (False, True):
+                text = self.exact(Mixture(Slab(gathers, gated), Slab(gathers, gated)), 'axes = "expert in out"', "n_used = 2",
+                                  'bias = "h.{layer}.out.into_bias"', "normalises = true")
+                self.assertEqual('order = "gate up", per = "unit"' in text, gated)
 
     def test_weights_without_a_name_are_refused(self):
         class Squared(Chosen):

@@ -137,7 +137,8 @@ pub struct RopeSpec {
     pub grid: Option<GridTurn>,
     /// Values turn as keys do.
     pub turns_values: bool,
-    /// Angles of every position before the grid, by pair; empty if these positions do not turn. // [d_rotary / 2]
+    /// Angles of the positions before the grid, by pair: one row for all of them, or a row for each; empty if they do not turn.
+    /// // [position, d_rotary / 2]
     pub angles_before: Vec<f32>,
 }
 
@@ -319,8 +320,11 @@ fn grid_angles(
     position: usize,
 ) -> Vec<f32> {
     let Some([row, column]) = grid.of(position) else {
-        let mut angles = before.to_vec();
-        angles.resize(frequencies.len(), 0.0);
+        let n_pairs = frequencies.len();
+        let last_row = (before.len() / n_pairs.max(1)).saturating_sub(1);
+        let own = before.iter().skip(position.min(last_row) * n_pairs);
+        let mut angles: Vec<f32> = own.take(n_pairs).copied().collect();
+        angles.resize(n_pairs, 0.0);
         return angles;
     };
     let step = match grid.frequencies {

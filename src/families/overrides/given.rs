@@ -3,6 +3,8 @@
 use attnscope_compute::attention::{RopeDirection, Scale, SoftmaxAxis};
 use serde_json::Value;
 
+use crate::reading::described::Layers;
+
 /// A value that a person gave, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Given {
@@ -25,6 +27,13 @@ pub(super) enum Given {
 }
 
 /// What `pooled` takes.
+pub(super) const LAYERS: &str = "STEP*i+FIRST, or the numbers of layers, as in 0 2 5";
+
+/// Which layers have a part of a described model.
+pub(super) fn layers(text: &str) -> Option<Given> {
+    Layers::read(text).map(|_| Given::Config(text.into()))
+}
+
 pub(super) const POOLED: &str = "no, first, last, mean, max or mean from N";
 
 /// Which positions a head reads.

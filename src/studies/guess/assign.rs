@@ -2,7 +2,7 @@
 
 use attnscope_compute::attention::Scale;
 use attnscope_families::description::{
-    Described, EmbedScale, MapPart, NORM_PLACES, NormPart, Positions,
+    Described, EmbedScale, Layers, MapPart, NORM_PLACES, NormPart, Positions,
 };
 
 use super::groups::{Groups, NormGroup};
@@ -457,6 +457,10 @@ fn put_together(
         rope_divisors: Vec::new(),
         has_no_residual: false,
         has_no_head: false,
+        angles: None,
+        attention_layers: Layers::All,
+        feed_forward_layers: Layers::All,
+        top_keys: None,
         head_activation: None,
         turned: Vec::new(),
         values: None,

@@ -2,12 +2,14 @@
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::{
-    Alibi, AttentionSpec, Bias, Mask, RopeScaling, RopeSpec, Window,
+    Alibi, AttentionSpec, Bias, GridFrequencies, GridPlaces, GridTurn, KeyRank, Mask, RopeScaling,
+    RopeSpec, TopKeys, Window,
 };
 use attnscope_spec::{LinearSource, PositionTable, StackSpec, TableSource};
 
 use super::parts::{name_in_layer, name_of_all_heads};
 use super::spec::Reads;
+use super::tensors::angles_name;
 use super::{Described, Positions};
 
 impl Reads<'_> {
@@ -36,7 +38,12 @@ impl Reads<'_> {
             }),
             (None, _) => Bias::None,
         };
+        let (grid, angles_before) = self.angles()?;
         Ok(AttentionSpec {
+            top_keys: of.top_keys.map(|n| TopKeys {
+                n,
+                by: KeyRank::Scores,
+            }),
             scale: of.scale,
             mask: Mask {
                 causal: of.causal,
@@ -61,12 +68,45 @@ impl Reads<'_> {
                             original_n_ctx: usize::MAX,
                         }
                     },
+                    grid,
+                    angles_before,
                     ..RopeSpec::plain(theta, d_rotary)
                 }),
                 _ => None,
             },
             ..AttentionSpec::plain(of.n_heads, of.n_kv_heads, of.d_head, of.causal)
         })
+    }
+
+    /// Stored angles of rotary positions, as those of positions before a grid that no text reaches.
+    fn angles(&self) -> Result<(Option<GridTurn>, Vec<f32>), String> {
+        let (Some(name), Positions::Rotary { d_rotary, .. }) = (&self.of.angles, self.of.computed)
+        else {
+            return Ok((None, Vec::new()));
+        };
+        let arranged = angles_name(name);
+        let stored = self.tensors.get(&arranged);
+        let stored = stored.ok_or_else(|| format!("angles: no tensor is called {name}"))?;
+        let n_pairs = d_rotary / 2;
+        let shape = self.tensors.info(&arranged);
+        let shape = shape.map(|info| info.shape.clone());
+        let n_rows = match shape.as_deref() {
+            Some([n_rows, width]) if *width == n_pairs && *n_rows > 0 => *n_rows,
+            found => {
+                return Err(format!(
+                    "angles: {name}: expected [position, {n_pairs}], an angle for each pair that turns, found {:?}",
+                    found.unwrap_or_default()
+                ));
+            }
+        };
+        let values = stored.widen().map_err(|error| error.to_string())?.to_vec();
+        let turn = GridTurn {
+            n_first: n_rows,
+            grid: Some([1, 1]),
+            places: GridPlaces::From(0),
+            frequencies: GridFrequencies::Shared,
+        };
+        Ok((Some(turn), values))
     }
 
     /// The map whose sigmoid multiplies what the heads give.
@@ -97,7 +137,7 @@ impl Reads<'_> {
 
     /// The table of what is added to the scores of every layer.
     pub(super) fn bias_of_all_layers(&self) -> Result<Option<TableSource>, String> {
-        let first = self.bias_table(0)?;
+        let first = self.bias_table(self.of.first_attending())?;
         Ok(first.and_then(|(table, is_shared)| is_shared.then_some(table)))
     }
 
@@ -115,6 +155,8 @@ impl Described {
         let stored = stored.and_then(PositionTable::n_rows);
         let bias = self.bias.as_ref();
         let added = bias.and_then(|bias| bias.n_positions(self, tensors));
-        stored.into_iter().chain(added).min()
+        let turned = stack.first_attention().and_then(|own| own.rope.as_ref());
+        let turned = turned.and_then(|rope| rope.grid).map(|turn| turn.n_first);
+        stored.into_iter().chain(added).chain(turned).min()
     }
 }

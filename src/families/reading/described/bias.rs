@@ -266,7 +266,7 @@ impl ScoreBias {
 
     /// The number of positions that the table was made for, if it is limited.
     pub(super) fn n_positions(&self, of: &Described, tensors: &Tensors) -> Option<usize> {
-        match self.bias(of, tensors, 0).ok()? {
+        match self.bias(of, tensors, of.first_attending()).ok()? {
             Bias::Pairs(pairs) => Some(pairs.n_positions),
             Bias::Grid(distances) => Some(distances.n_positions()),
             _ => None,
@@ -280,7 +280,7 @@ impl ScoreBias {
         tensors: &mut Tensors,
         used: &mut Vec<String>,
     ) -> Result<(), String> {
-        for layer_idx in 0..of.n_layers {
+        for layer_idx in (0..of.n_layers).filter(|idx| of.has(BIAS, *idx)) {
             let name = name_in_layer(&self.weight, layer_idx);
             let new_name = arranged_name(&name);
             if tensors.contains(&new_name) {

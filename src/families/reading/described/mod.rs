@@ -6,6 +6,7 @@ mod bias;
 mod cross;
 mod embed;
 mod experts;
+mod layers;
 pub mod names;
 mod parts;
 mod spec;
@@ -15,6 +16,7 @@ mod tensors;
 pub use self::bias::ScoreBias;
 pub use self::cross::Cross;
 pub use self::experts::Experts;
+pub use self::layers::Layers;
 pub use self::parts::{
     Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, every_nth, name_in_layer,
     name_of_all_heads, quoted, written_hole,
@@ -33,6 +35,9 @@ pub const ENCODER: &str = "encoder";
 
 /// The key of the table of what is added to scores inside `[tensors]`.
 const BIAS: &str = "bias";
+
+/// The key of the table of rotary angles inside `[tensors]`, and the end of the name under which it is arranged.
+const ANGLES: &str = "angles";
 
 /// The key of the table of a mixture of experts inside `[tensors]`.
 const EXPERTS: &str = "experts";
@@ -121,6 +126,8 @@ pub struct Described {
     /// The map from a row of numbers to the residual, in place of a table of tokens.
     pub values: Option<MapPart>,
     pub positions: Option<String>,
+    /// The angles by which rotary positions turn each pair, if no frequencies give them.
+    pub angles: Option<String>,
     pub token_types: Option<String>,
     pub embed_norm: Option<NormPart>,
     pub qkv: Qkv,
@@ -174,6 +181,11 @@ pub struct Described {
     pub has_no_residual: bool,
     /// Whether the model ends with its last residual, normed: it predicts nothing.
     pub has_no_head: bool,
+    /// Which layers have attention, and which a feed-forward layer.
+    pub attention_layers: Layers,
+    pub feed_forward_layers: Layers,
+    /// How many keys a query sees: those with the largest scores.
+    pub top_keys: Option<usize>,
     /// The activation of the head's dense layer, if it is not that of the feed-forward layers.
     pub head_activation: Option<String>,
     /// Tables stored with the other axis first: the stored name and that of the turned table.
@@ -233,6 +245,7 @@ impl Described {
             tokens,
             values: map_of_values,
             positions: tables.table("positions")?,
+            angles: tables.table("angles")?,
             token_types: tables.table("token_types")?,
             embed_norm: tables.norm("embed_norm")?,
             qkv,
@@ -270,6 +283,9 @@ impl Described {
             rope_divisors: Vec::new(),
             has_no_residual: false,
             has_no_head: false,
+            attention_layers: Layers::All,
+            feed_forward_layers: Layers::All,
+            top_keys: None,
             head_activation: None,
             turned: tables.turned()?,
             cross: Cross::read(values)?,
@@ -283,7 +299,7 @@ impl Described {
         let [_, d_model] = self.table_shape(&tensors.info(&self.tokens)?.shape)?;
         let width = match &self.o {
             Some(o) => {
-                let name = name_of_all_heads(&name_in_layer(&o.weight, 0));
+                let name = name_of_all_heads(&name_in_layer(&o.weight, self.first_attending()));
                 tensors.info(&name)?.n_elements().checked_div(d_model)?
             }
             None => d_model,
@@ -314,6 +330,7 @@ impl Described {
             "tokens",
             "values",
             "positions",
+            "angles",
             "token_types",
             "embed_norm",
             "final_norm",
@@ -354,6 +371,7 @@ impl Described {
         };
         let map = |key: &'static str, map: &MapPart| (key, Part::Map(map.clone()));
         parts.extend(table("positions", &self.positions));
+        parts.extend(table("angles", &self.angles));
         parts.extend(table("token_types", &self.token_types));
         parts.extend(norm("embed_norm", &self.embed_norm));
         parts.extend(norm(NORM_PLACES[0], &self.norms[0]));

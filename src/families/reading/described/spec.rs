@@ -4,12 +4,12 @@ use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
-    BlockSpec, CrossSpec, FeedForward, GateRule, HeadSpec, LabelKind, Labels, LinearSource,
+    BlockSpec, CrossSpec, FeedForward, GateRule, HeadSpec, LabelKind, Labels, LinearSource, Mixer,
     MlpSpec, ModelSpec, NormSource, Part, Pooled, ProjectionSpec, StackSpec, TransformSpec,
 };
 
 use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
-use super::{Arranged, Cross, Described, Mlp, Qkv};
+use super::{Arranged, Cross, Described, Mlp, NORM_PLACES, Qkv};
 use crate::reading::activation_by_name;
 
 /// The name for a stored vector of several axes once it is flattened.
@@ -109,7 +109,8 @@ impl Sizes {
                         .as_ref()
                         .is_some_and(|own| own.are_in(*idx))
                 };
-                let dense = (0..described.n_layers).find(|idx| !has_experts(idx));
+                let is_dense = |idx: &usize| described.has("down", *idx) && !has_experts(idx);
+                let dense = (0..described.n_layers).find(is_dense);
                 let down = name_in_layer(&down.weight, dense.unwrap_or(0));
                 let n: usize = shape(&down)?.iter().product();
                 if d_model == 0 || !n.is_multiple_of(d_model) {
@@ -225,20 +226,60 @@ impl Reads<'_> {
     }
 
     fn block(&self, layer_idx: usize) -> Result<BlockSpec, String> {
-        let (of, d_model, d_mlp) = (self.of, self.sizes.d_model, self.sizes.d_mlp);
+        let (of, d_model) = (self.of, self.sizes.d_model);
         if of.n_kv_heads == 0 || !of.n_heads.is_multiple_of(of.n_kv_heads) {
             return Err(format!(
                 "{} kv heads do not divide {} heads",
                 of.n_kv_heads, of.n_heads
             ));
         }
-        let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
+        let norm = |place: usize| {
+            let norm = of.norms[place].as_ref();
+            let norm = norm.filter(|_| of.has(NORM_PLACES[place], layer_idx));
+            norm.map(|norm| self.norm(norm, layer_idx, d_model))
+        };
+        if !of.attention_layers.have(layer_idx) {
+            let feed_forward = self.feed_forward(layer_idx)?;
+            return Ok(BlockSpec {
+                mlp_pre: norm(3),
+                mlp_out: norm(4),
+                mlp_post: norm(5),
+                ..BlockSpec::mixed(Mixer::None, feed_forward)
+            });
+        }
         let projections = ProjectionSpec {
             sinks: of.sinks.as_ref().map(|sinks| self.vector(sinks, layer_idx)),
             bucket_values: self.bias_of_layer(layer_idx)?,
             gate: self.out_gate(layer_idx)?,
             ..self.projections(layer_idx, &of.qkv, &of.o, [&of.q_norm, &of.k_norm])?
         };
+        let feed_forward = self.feed_forward(layer_idx)?;
+        let cross = of.cross.as_ref().map(|cross| self.cross(cross, layer_idx));
+        Ok(BlockSpec {
+            attn_pre: norm(0),
+            attn_out: norm(1),
+            attn_post: norm(2),
+            mlp_pre: norm(3),
+            mlp_out: norm(4),
+            mlp_post: norm(5),
+            cross: cross.transpose()?,
+            is_parallel: of.is_parallel,
+            resid_factors: match (of.has_no_residual, feed_forward != FeedForward::None) {
+                (false, _) => [1.0, 1.0],
+                (true, true) => [0.0, 0.0],
+                (true, false) => [0.0, 1.0],
+            },
+            ..BlockSpec::plain(self.attention(layer_idx)?, projections, feed_forward)
+        })
+    }
+
+    /// The feed-forward layer of a block.
+    fn feed_forward(&self, layer_idx: usize) -> Result<FeedForward, String> {
+        let (of, d_model, d_mlp) = (self.of, self.sizes.d_model, self.sizes.d_mlp);
+        if !of.feed_forward_layers.have(layer_idx) {
+            return Ok(FeedForward::None);
+        }
+        let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
         let down = match &of.down {
             Some(down) => plain(down, d_mlp, d_model),
             None => self.identity(),
@@ -246,7 +287,7 @@ impl Reads<'_> {
         let mlp = of.mlp.as_ref();
         let maps = mlp.map(|mlp| self.first_maps(mlp, d_mlp, plain));
         let experts = of.experts.as_ref().filter(|own| own.are_in(layer_idx));
-        let feed_forward = match (experts, maps) {
+        Ok(match (experts, maps) {
             (Some(experts), _) => self.experts(experts, layer_idx)?,
             (None, None) => FeedForward::None,
             (None, Some((gate, up))) => FeedForward::Dense(Box::new(MlpSpec {
@@ -259,28 +300,6 @@ impl Reads<'_> {
                 activation: self.activation,
                 gate_rule: GateRule::Product,
             })),
-        };
-        let norm = |place: usize| {
-            of.norms[place]
-                .as_ref()
-                .map(|norm| self.norm(norm, layer_idx, d_model))
-        };
-        let cross = of.cross.as_ref().map(|cross| self.cross(cross, layer_idx));
-        Ok(BlockSpec {
-            attn_pre: norm(0),
-            attn_out: norm(1),
-            attn_post: norm(2),
-            mlp_pre: norm(3),
-            mlp_out: norm(4),
-            mlp_post: norm(5),
-            cross: cross.transpose()?,
-            is_parallel: of.is_parallel,
-            resid_factors: match (of.has_no_residual, of.mlp.is_some() || experts.is_some()) {
-                (false, _) => [1.0, 1.0],
-                (true, true) => [0.0, 0.0],
-                (true, false) => [0.0, 1.0],
-            },
-            ..BlockSpec::plain(self.attention(layer_idx)?, projections, feed_forward)
         })
     }
 

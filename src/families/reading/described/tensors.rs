@@ -4,7 +4,7 @@ use attnscope_checkpoint::Tensors;
 
 use super::parts::{HEAD, name_in_layer, name_of_all_heads};
 use super::spec::{IDENTITY, flat_name};
-use super::{Arranged, Described, MapPart, Part};
+use super::{ANGLES, Arranged, Described, MapPart, Part};
 
 impl Described {
     /// Adds rearranged tensors that the description needs; if `replaces`, the originals are removed.
@@ -38,6 +38,7 @@ impl Described {
             let mut vectors: Vec<&String> = Vec::new();
             match &part {
                 Part::Table(name) if key == "sinks" || key == "logit_bias" => vectors.push(name),
+                Part::Table(name) if key == ANGLES => arrange_angles(tensors, name, used)?,
                 Part::Table(name) => tensors.squeeze(name),
                 Part::Norm(norm) => vectors.extend(norm.gain.iter().chain(&norm.bias)),
                 Part::Map(map) => {
@@ -50,7 +51,7 @@ impl Described {
                 }
             }
             for vector in vectors {
-                for layer_idx in 0..self.n_layers {
+                for layer_idx in (0..self.n_layers).filter(|idx| self.has(key, *idx)) {
                     let name = joined(tensors, &name_in_layer(vector, layer_idx), used);
                     tensors.squeeze(&name);
                     let Some(shape) = tensors.info(&name).map(|info| info.shape.clone()) else {
@@ -119,7 +120,7 @@ impl Described {
         used: &mut Vec<String>,
     ) -> Result<(), String> {
         let arranged = map.arranged(key == "o", key == "unembed");
-        for layer_idx in 0..self.n_layers {
+        for layer_idx in (0..self.n_layers).filter(|idx| self.has(key, *idx)) {
             let name = joined(tensors, &name_in_layer(&map.weight, layer_idx), used);
             let n_axes = tensors.info(&name).map(|info| info.shape.len());
             if n_axes != Some(map.axes.len()) {
@@ -170,6 +171,32 @@ impl Described {
             .map(|(_, n)| n)
             .product()
     }
+}
+
+/// The name for a table of angles once it has two axes. It is read when the spec is made, not with the weights.
+pub(super) fn angles_name(name: &str) -> String {
+    format!("{name} ({ANGLES})")
+}
+
+/// Adds a table of angles [position, pair].
+fn arrange_angles(tensors: &mut Tensors, name: &str, used: &mut Vec<String>) -> Result<(), String> {
+    let new_name = angles_name(name);
+    if tensors.contains(&new_name) {
+        return Ok(());
+    }
+    tensors.squeeze(name);
+    let Some(shape) = tensors.info(name).map(|info| info.shape.clone()) else {
+        return Err(format!("{ANGLES}: no tensor is called {name}"));
+    };
+    let [n_rows, width] = shape.as_slice() else {
+        return Err(format!(
+            "{ANGLES}: {name} has shape {shape:?}, expected [position, pair]"
+        ));
+    };
+    if tensors.arrange(name, &new_name, &[0, 1], &[*n_rows, *width]) {
+        used.push(name.to_owned());
+    }
+    Ok(())
 }
 
 /// The name of the tensor of all heads, joined from the tensors of single heads if these are separate.

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .. import _program
-from .judging import LOGITS, Description, differences, differs_on_other_text, ids_apart, judge
+from .judging import LOGITS, Description, differences, differs_on_other_text, differs_on_shorter_text, ids_apart, judge
 from .reading import NotIds, read
 from .replay import Pass, Unreplayed
 from .shaking import Kept, shaken
@@ -86,6 +86,10 @@ def _described(model, args, kwargs, notes, path):
         why = None if first is None else f"the described model differs from the model, first at {first}"
         if why is None and reading.argument is not None and differs_on_other_text(path, reading, model, args, kwargs):
             why = "the described model differs from the model where the tokens of the example stand in another order"
+        is_of_example = "angles" in written.parts or written.parts.get("bias", {}).get("by") == "pairs"
+        if why is None and reading.argument is not None and is_of_example \
+                and differs_on_shorter_text(path, reading, model, args, kwargs):
+            why = "the described model differs from the model on a shorter text: what it does at a position depends on the length"
         if why is None and reading.argument is not None:
             apart = ids_apart(path, reading, model, args, kwargs, p)
             if apart:

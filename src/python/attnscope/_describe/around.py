@@ -9,6 +9,12 @@ from .replay import PRODUCTS, VIEWS, like
 from .tracing import Unnamed, function, positions
 
 
+# What a model may give in place of its logits.
+THEN = {"log_softmax": torch.log_softmax, "softmax": torch.softmax,
+        "norm": lambda x, dim: torch.nn.functional.normalize(x, dim=dim)}
+SAID = {"log_softmax": "the log_softmax of the logits", "softmax": "the softmax of the logits", "norm": "the logits divided by their length"}
+
+
 class Embedding:
     """A table of tokens or a map of rows of numbers, a factor, what is added at each position, and a norm."""
 
@@ -170,6 +176,8 @@ def read_head(p, chain, n, d_model, norms_of):
     for before, node in zip(chain, chain[1:]):
         if any(p.op(x) in PRODUCTS for x in p.between([before], node) if x is not before):
             maps.append((before, node))
+    if not maps and head.picked is not None and len(head.picked) == 1 and chain[-1].value.shape[-1:] == (d_model,):
+        maps = [(chain[-1], chain[-1])]  # the row that the head reads is what the model gives
     if not maps:
         return _read_hidden(p, chain, n, d_model, norms_of), head
     if len(maps) > 2:
@@ -309,7 +317,7 @@ def _read_unembed(p, head, chain, source, mapped, rows, d_model):
             return
         x = fitting.random(rows, d_model, seed=52)
         before, after = f(node)(x), f(end)(x)
-        for name, function_of in (("log_softmax", torch.log_softmax), ("softmax", torch.softmax)):
+        for name, function_of in THEN.items():
             if fitting.close(function_of(before, -1), after, 1e-9):
                 head.then = name
                 return

@@ -6,6 +6,7 @@ import torch
 
 from . import fitting
 from .replay import PRODUCTS, VIEWS
+from .slabs import is_slab, read_slab
 from .tracing import Unnamed, elements, function
 
 
@@ -62,7 +63,9 @@ def choice(p, nodes):
     maps = [m for m in nodes if p.op(m) in PRODUCTS]
     top = next((node for node in nodes if p.op(node) in ("topk", "max", "_softmax") and len(node.args) > 1
                 and isinstance(node.args[0].value, torch.Tensor)
-                and p.between(maps, node)), None) if len(maps) > 3 else None
+                and p.between(maps, node)), None) if len(maps) > 2 else None
+    if top is not None and p.op(top) == "_softmax" and len(maps) == 3 and not any(p.op(node) == "topk" for node in nodes):
+        return None
     while top is not None and p.op(top) == "_softmax":  # of scores that are chosen by, or the weights themselves
         later = next((node for node in nodes if node.idx > top.idx and p.op(node) in ("topk", "max") and len(node.args) > 1), None)
         if later is None:
@@ -96,6 +99,12 @@ def read_experts(p, source, outs, sizes, read_mlp, with_bias):
         raise Unnamed("the router is no affine map of its input to one number for each expert", [logits])
     groups, alone = _groups(p, [m for m in maps if m not in routers])
     each, shared = {}, []
+    slabs = [group for group in groups if is_slab(p, source, chooses, group[1], n)]
+    for group in slabs:
+        each.update(read_slab(p, source, chooses, group, (n, d_model), read_mlp, with_bias, inside))
+    groups = [group for group in groups if group not in slabs]
+    if len(slabs) > 1:
+        raise Unnamed("several products hold the experts of one layer", [down for down, _ in slabs])
     rows = {down: _rows(p, source, down, ups, d_model) for down, ups in groups}
     for (down, _), number in zip(groups, _numbers(p, source, chooses, groups, rows, (n, d_model))):
         given, end = rows[down], with_bias(p, down, inside, outs[0])

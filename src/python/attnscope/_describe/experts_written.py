@@ -29,7 +29,7 @@ def experts_parts(written, layers):
     if first.scale != 1:
         section["scale"] = first.scale
     at, n = written.at, written.n
-    if len(at) < n:
+    if at != written.feeding:
         step = next((step for step in range(1, n) if at == list(range(at[0], n, step))), None)
         if step is None:
             raise Unnamed(f"layers {at} have experts and the others none, which is no rule")

@@ -162,6 +162,7 @@ class Rows:
     def __init__(self, axis, scale, bias, visible, softcap):
         self.axis, self.scale, self.bias, self.visible, self.softcap = axis, scale, bias, visible, softcap
         self.sinks = None  # of each head: the score of what takes probability and is no key
+        self.top_keys = None  # how many keys of a query count, those of the largest scores
 
 
 def softmax(f, shape):
@@ -208,6 +209,9 @@ def softmax(f, shape):
             capped = cap * torch.tanh(scale * probe * (2.0 / abs(scale)) / cap)
             if close(_softmax(log, capped, visible, dim), at_scale, 1e-5):
                 return Rows(axis, scale, centred(log), visible, cap), None
+        largest = _of_largest(f, shape) if axis == "keys" else None
+        if largest is not None:
+            return largest, None
         return None, "the pattern is not a softmax of scaled scores: a mask multiplies them, or something else changes them"
     return Rows(axis, scale, centred(log), visible, None), None
 
@@ -235,6 +239,34 @@ def _with_sinks(f, shape, zero):
         return None
     rows.sinks = sinks[:, 0, 0]
     return rows
+
+
+def _of_largest(f, shape):
+    """The Rows of a softmax over the keys of each query that have the largest scores; None where it is none."""
+    visible = torch.stack([f(60.0 * (torch.arange(shape[2]) == key).expand(shape).double())[..., key] > 1e-25
+                           for key in range(shape[2])], -1)
+    probes = [random(*shape, seed=seed) for seed in (23, 24)]
+    kept = [f(probe) > 0 for probe in probes]
+    n_kept = int(kept[0].sum(2).max())
+    if n_kept < 2:
+        return None
+
+    def expected(scores, scale):
+        masked = torch.where(visible, scores, torch.full_like(scores, -math.inf))
+        least = masked.topk(min(n_kept, shape[2]), -1).values[..., -1:]
+        return torch.softmax(torch.where(masked >= least, scale * masked, torch.full_like(scores, -math.inf)), -1)
+
+    # Of two keys that count, the logarithms of their shares differ as their scores do.
+    share = f(probes[0])
+    of_two = torch.where(share > 0, probes[0], torch.full_like(share, -math.inf)).topk(2, -1).indices
+    logs, scores = (torch.gather(x, 2, of_two) for x in (share.clamp_min(1e-300).log(), probes[0]))
+    rows = torch.gather(share, 2, of_two).amin(2) > 0
+    scale = float(((logs[..., 0] - logs[..., 1]) / (scores[..., 0] - scores[..., 1]))[rows].median())
+    if not scale > 0 or not all(close(expected(probe, scale), f(probe), 1e-7) for probe in probes):
+        return None
+    found = Rows("keys", scale, torch.zeros(shape, dtype=torch.float64), visible, None)
+    found.top_keys = n_kept
+    return found
 
 
 def _softmax(log, scores, visible, dim):

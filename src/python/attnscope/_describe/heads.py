@@ -7,6 +7,7 @@ import torch
 from . import fitting
 from .added import Side
 from .gates import read_gate
+from .mixed import read_mix, widened
 from .replay import PRODUCTS, VIEWS, like
 from .tracing import Unnamed, followed, positions, read_map
 
@@ -18,13 +19,14 @@ class Attention:
         self.q, self.k, self.v = maps
         self.o, self.o_bias = out  # [d_model, head, d], [d_model]
         self.rows, self.pattern, self.norm_out, self.node, self.sources = rows, pattern, norm_out, node, sources
+        self.is_mixed = False  # heads read each other's scores or patterns, and each is as wide as all of them
         self.gate = None  # what multiplies the outputs of the heads
         self.sides = []  # what stands beside the scores, in the order of the heads
 
 
 def products(p, nodes):
     """Products of two values that both depend on the text."""
-    return [n for n in nodes if p.op(n) in PRODUCTS and all(i in p.active for i in n.inputs) and len(n.args) == 2]
+    return [n for n in nodes if p.op(n) in PRODUCTS and all(i in p.active and i not in p.gathered for i in n.inputs) and len(n.args) == 2]
 
 
 def is_attention(p, nodes):
@@ -69,6 +71,11 @@ class Pair:
         """[group, query, key]"""
         value = value if value.dim() == 3 else value[None]
         return value.transpose(1, 2) if self.is_right else value
+
+    def at_in_pattern(self):
+        """The place in the flattened pattern of each cell of its rows."""
+        value = self.pattern.value
+        return self.rows_of_pattern(torch.arange(value.numel()).reshape(value.shape)).reshape(-1)
 
     def places_of_values(self):
         """[group, key, d] places in the flattened values."""
@@ -115,9 +122,14 @@ def read_attention(p, start, terms, n, d_model, find=products):
     outs = [(pair, part[5]) for pair, part in zip(pairs, parts)]
     gate = read_gate(p, source, outs, terms, n)
     out, norm_out = _read_out(p, outs, terms, n, d_model, gate.opened() if gate else {})
+    mix = parts[0][7]
+    if mix is not None and (len(parts) > 1 or gate is not None):
+        raise Unnamed("heads are mixed, and computed apart or gated as well", [pairs[0].pattern])
     maps = [_joined(side, name) for side, name in ((q, "query"), (k, "key"), (v, "value"))]
+    if mix is not None:
+        maps, out = widened(mix, maps, out)
     attention = Attention(maps, out, rows, pattern, norm_out, pairs[0].scores, pairs)
-    attention.gate = gate
+    attention.gate, attention.is_mixed = gate, mix is not None
     attention.sides = [part[6] for part in parts]
     return attention, source
 
@@ -138,22 +150,29 @@ def _read_pair(p, source, pair, n):
     rows = [x if x.dim() == 3 else x[None] for x in rows]
     rows[1] = rows[1].transpose(1, 2)
     for x, node, side in zip(rows, (left, right), ("left", "right")):
-        if bool((x != x[:, :, :1]).any()) or bool((x < 0).any()):
+        if bool((x != x[:, :, :1]).any()):
             raise Unnamed("queries and keys are multiplied along the wrong axis: a row of the product's "
                           f"{side} side is no single position", [scores])
     left_at, right_at = rows[0][:, :, 0], rows[1][:, :, 0]  # [group, row] → position
     keys_at = positions(p, of_keys, pair.values, n_keys)
     keys_at = keys_at if keys_at.dim() == 3 else keys_at[None]
     keys_at = (keys_at.transpose(1, 2) if pair.is_right else keys_at)
-    if bool((keys_at != keys_at[:, :, :1]).any()) or bool((keys_at < 0).any()):
+    if bool((keys_at != keys_at[:, :, :1]).any()):
         raise Unnamed("the pattern is multiplied with values along another axis than positions", [pair.out])
     keys_at = keys_at[:, :, 0]  # [group, key]
     cells = pair.rows_of_pattern(at)  # [group, query, key] → place in scores
+    cell_at = torch.arange(cells.numel()).reshape(cells.shape)
+    values = pair.places_of_values()  # [group, key, d]
+    counts = _keys_of_text(pair, keys_at, values)
+    if not bool(counts.all()):
+        cells, cell_at, keys_at, values = cells[:, :, counts], cell_at[:, :, counts], keys_at[:, counts], values[:, counts]
     shape = scores.value.shape if scores.value.dim() == 3 else (1, *scores.value.shape)
     if bool((cells < 0).any()):
         raise Unnamed("the pattern has columns that are no scores, such as a sink", [pair.pattern])
     group, row, column = cells // (shape[1] * shape[2]), cells // shape[2] % shape[1], cells % shape[2]
     of_left, of_right = left_at[group, row], right_at[group, column]
+    if bool((of_left < 0).any()) or bool((of_right < 0).any()):
+        raise Unnamed("queries or keys are no positions of the text", [scores])
     contracted = keys_at[:, None, :].expand_as(cells)
     swapped = left not in p.active if is_cross else not torch.equal(of_right, contracted)
     if swapped or is_cross:
@@ -175,11 +194,10 @@ def _read_pair(p, source, pair, n):
         raise Unnamed("a row of the pattern does not have one key per position", [pair.pattern])
     groups, in_group = order // n_rows, order % n_rows
     ordered = by_key[groups]  # [head, query, key]
-    cell_at = torch.arange(cells.numel()).reshape(cells.shape)
     cell_of = cell_at[groups[..., None], in_group[..., None], ordered]  # [head, query, key] → place in the pattern's rows
-    score_of = cells.reshape(-1)[cell_of]
-    row_of, column_of = group.reshape(-1)[cell_of] * shape[1] + row.reshape(-1)[cell_of], \
-        group.reshape(-1)[cell_of] * shape[2] + column.reshape(-1)[cell_of]
+    score_of = pair.rows_of_pattern(at).reshape(-1)[cell_of]
+    row_of = score_of // shape[2]
+    column_of = score_of // (shape[1] * shape[2]) * shape[2] + score_of % shape[2]
     query_rows, key_rows = (column_of, row_of) if swapped else (row_of, column_of)
     if bool((query_rows != query_rows[:, :, :1]).any()) or bool((key_rows != key_rows[:, :1]).any()):
         raise Unnamed("a head's queries meet keys of other heads", [scores])
@@ -187,7 +205,6 @@ def _read_pair(p, source, pair, n):
     query, key = (right, left) if swapped else (left, right)
     q_at = query_places.reshape(-1, query_places.shape[-1])[query_rows[:, :, 0]]  # [head, position, d]
     k_at = key_places.reshape(-1, key_places.shape[-1])[key_rows[:, 0]]
-    values = pair.places_of_values()  # [group, key, d]
     v_at = values[groups[:, :1], by_key[groups[:, 0]]]  # [head, key, d]
     outs = pair.places_of_out()[groups, in_group]  # [head, query, d]
     n_heads = order.shape[0]
@@ -201,13 +218,33 @@ def _read_pair(p, source, pair, n):
     side = Side(p, scores, pair.pattern, lambda beside: f(torch.zeros(n_heads, n, n_keys, dtype=torch.float64), beside))
 
     found, why = fitting.softmax(f, (n_heads, n, n_keys))
+    mix = None
+    if found is None and n_heads > 1 and bool(counts.all()):
+        mix = read_mix(p, (scores, pair.pattern), (score_of, pair.at_in_pattern()[cell_of]), (n_heads, n, n_keys))
+    if mix is not None:
+        found = mix.rows
     if found is None:
         after = [node for node in p.between([scores], pair.pattern) if p.op(node) not in VIEWS and node is not scores]
         raise Unnamed(why, after[-1:] if "sum" in why else after)
     maps = (read_map(p, source, query, q_at, n, "the query"), read_map(p, of_keys, key, k_at, n_keys, "the key"),
             read_map(p, of_keys, pair.values, v_at, n_keys, "the value"))
-    pattern = pair.rows_of_pattern(pair.pattern.value).reshape(-1)[cell_of]
-    return (*maps, found, pattern, outs, side)
+    pattern = pair.rows_of_pattern(pair.pattern.value).reshape(-1)[cell_of] if mix is None else mix.pattern
+    return (*maps, found, pattern, outs, side, mix)
+
+
+def _keys_of_text(pair, keys_at, values):
+    """Which keys are positions. One that is zero, as its values are, is a sink: its score is 0, and it gives nothing."""
+    extra = (keys_at < 0).all(0)
+    if not bool(extra.any()):
+        return ~extra
+    scores = pair.scores
+    rows = [arg.value if arg.value.dim() == 3 else arg.value[None] for arg in scores.args]
+    rows[1] = rows[1].transpose(1, 2)
+    are_zero = bool((pair.values.value.reshape(-1)[values[:, extra]] == 0).all())
+    of_keys = next((x for x in reversed(rows) if x.shape[1] == len(extra)), None)
+    if not are_zero or of_keys is None or bool((of_keys[:, extra] != 0).any()):
+        raise Unnamed("keys that are no positions of the text, with values of their own", [scores, pair.out])
+    return ~extra
 
 
 def _joined_rows(all_rows, parts):
@@ -216,10 +253,13 @@ def _joined_rows(all_rows, parts):
     for rows, part in zip(all_rows[1:], parts[1:]):
         if (rows.sinks is None) != (first.sinks is None):
             raise Unnamed("some heads have a sink and others do not", [part[0].node])
+        if rows.top_keys != first.top_keys:
+            raise Unnamed("heads differ in how many keys a query sees", [part[0].node])
         if rows.axis != first.axis or rows.softcap != first.softcap or abs(rows.scale / first.scale - 1) > 1e-6:
             raise Unnamed("heads differ in the axis, the scale or the cap of their softmax", [part[0].node])
     joined = fitting.Rows(first.axis, first.scale, torch.cat([r.bias for r in all_rows]),
                           torch.cat([r.visible for r in all_rows]), first.softcap)
+    joined.top_keys = first.top_keys
     joined.sinks = None if first.sinks is None else torch.cat([r.sinks for r in all_rows])
     return joined
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
@@ -9,6 +10,7 @@ import tempfile
 import torch
 
 from .. import _program
+from .around import THEN
 from .replay import VIEWS
 from .watching import _logits_of, _quiet
 
@@ -58,6 +60,27 @@ def differs_on_other_text(path, reading, model, args, kwargs):
         leaves[at] = ids[order].reshape(leaves[at].shape)
     args, kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
     return not differences(path, reading, model, args, kwargs)["relative"] <= LOGITS
+
+
+def differs_on_shorter_text(path, reading, model, args, kwargs):
+    """Whether the model and its description part on the first half of the example; False where the model takes no shorter text."""
+    leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+    n, short = reading.n, copy.copy(reading)
+    if reading.encoder is not None or reading.is_values or reading.head.picked is not None or n < 4 \
+            or reading.places.tolist() != list(range(n)):
+        return False
+    short.n = n // 2
+    text = leaves[_place(leaves, reading)].reshape(-1)[:short.n]
+    cut = [x.narrow(x.dim() - 1, 0, short.n) if isinstance(x, torch.Tensor) and x.dim() and x.shape[-1] == n else x for x in leaves]
+    args, kwargs = torch.utils._pytree.tree_unflatten(cut, spec)
+    try:
+        with _quiet(model), torch.no_grad():
+            own = _logits_of(model(*args, **kwargs))[0]
+    except Exception:
+        return False
+    if own.numel() % short.n:
+        return False
+    return not _logits(_traced(path, text.tolist()), short, own)["relative"] <= LOGITS
 
 
 def differences(path, reading, model, args, kwargs):
@@ -139,7 +162,8 @@ def _attentions(reading):
         yield from ((f"encoder.{name}", attention) for name, attention in _attentions(reading.encoder))
     stack = "" if reading.encoder is None else "decoder."
     for idx, layer in enumerate(reading.layers):
-        yield f"{stack}blocks.{idx}.attn.pattern", layer.attention
+        if layer.attention is not None:
+            yield f"{stack}blocks.{idx}.attn.pattern", layer.attention
         if layer.cross is not None:
             yield f"{stack}blocks.{idx}.cross_attn.pattern", layer.cross
 
@@ -178,7 +202,7 @@ def _logits(trace, reading, own):
     own = own.reshape(len(picked), -1)
     native = native[picked] if len(native) > 1 or n == 1 else native
     if head.then is not None:
-        native = getattr(torch, head.then)(native, -1)
+        native = THEN[head.then](native, -1)
     return _difference(native, own)
 
 

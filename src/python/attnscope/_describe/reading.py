@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from . import fitting
+from . import fitting, joined
 from .around import read_embedding, read_head
 from .experts import Experts, choice, read_experts
+from .order import of_branches
 from .heads import crossings, input_of, is_attention, products, read_attention
-from .replay import PRODUCTS, VIEWS
+from .replay import PRODUCTS, VIEWS, like
+from .scaled import Scaled
 from .sides import decoder_of, encoder_of, sides, without_text
 from .tracing import Elements, Unnamed, elements, followed, function
 
@@ -22,6 +24,7 @@ class Layer:
 
     def __init__(self):
         self.attention, self.cross, self.mlp, self.norms = None, None, None, {}
+        self.paths = {}  # the module of each branch
 
 
 class Mlp:
@@ -71,8 +74,16 @@ def read(p):
 def _read_model(p):
     """The stack that the logits are made of, and its head."""
     reading, tail, last = _read_stack(p)
+    scaled = reading.scaled
+    rows = [c for c in tail if isinstance(c.value, torch.Tensor) and c.value.shape[-1:] == (reading.d_model,)
+            and c.value.numel() == reading.n * reading.d_model]
+    if not scaled.is_plain:
+        end = next((c for c in reversed(rows[1:]) if scaled.follow(p, tail[0], c, reading.n)), tail[0])
+        tail = [c for c in tail if c.idx >= end.idx]
     norms, reading.head = read_head(p, tail, reading.n, reading.d_model, _norms)
     _put_tail(reading, last, norms)
+    scaled.put_head(reading)
+    reading.layers = of_branches(reading.layers)
     _check(reading)
     return reading
 
@@ -80,6 +91,8 @@ def _read_model(p):
 def _read_encoder(p):
     """The encoder, and its output: the last value that has rows of the residual before the maps of the decoder."""
     reading, tail, last = _read_stack(p)
+    if not reading.scaled.is_plain:
+        raise Unnamed("the residual of an encoder is multiplied between its branches")
     rows, end = reading.n * reading.d_model, tail[0]
     for node in tail[1:]:
         if any(p.op(x) in PRODUCTS for x in p.between([tail[0]], node)):
@@ -87,6 +100,7 @@ def _read_encoder(p):
         if isinstance(node.value, torch.Tensor) and node.value.numel() == rows and node.value.shape[-1] == reading.d_model:
             end = node
     _put_tail(reading, last, _norms(p, [c for c in tail if c.idx <= end.idx], reading.n, reading.d_model))
+    reading.layers = of_branches(reading.layers)
     _check(reading)
     return reading, end
 
@@ -116,6 +130,7 @@ def _read_stack(p):
             raise NotIds(f"expected a residual of {n} positions by {d_model}, found {list(start.value.shape)}", [start])
     reading = Reading()
     reading.n, reading.d_model, reading.has_no_residual = n, d_model, not is_added
+    reading.scaled = Scaled(d_model)
     if not p.own_rows:
         reading.text, reading.argument = p.ids, p.argument
         reading.places = followed(p, p.argument, p.ids).reshape(-1)
@@ -124,9 +139,15 @@ def _read_stack(p):
         reading.is_values, reading.argument = True, p.roots[0]
     end, last = starts[0], None
     for node, (start, terms) in sums.items():
-        gap = _norms(p, [c for c in chain if end.idx <= c.idx <= start.idx], n, d_model)
+        try:
+            gap = _norms(p, [c for c in chain if end.idx <= c.idx <= start.idx], n, d_model)
+        except Unnamed:
+            if not reading.layers or not reading.scaled.follow(p, end, start, n):
+                raise
+            gap = []
         _put_after(reading, last, gap, start)
         last = _read_branches(p, reading, start, terms, n, d_model)
+        reading.scaled.put(reading.layers[-1], last)
         end = node
     return reading, [c for c in chain if c.idx >= end.idx], last
 
@@ -158,7 +179,17 @@ def _terms(p, node, before):
         a, b = node.args[:2]
         if getattr(a, "kind", None) and getattr(b, "kind", None) and a in p.active and b in p.active:
             return [*_terms(p, a, before), *_terms(p, b, before)]
-    return [node]
+    of = _stacked(p, node)
+    return [term for one in of for term in _terms(p, one, before)] if of else [node]
+
+
+def _stacked(p, node):
+    """The values that a node is the sum of, where they are stacked first; none where it is no such sum."""
+    if node.op != "aten.sum.dim_IntList" or len(node.args) > 2 or p.op(node.args[0]) != "stack":
+        return []
+    parts, dim = [*node.args[0].args, 0][:2]
+    dims = {d % node.args[0].value.dim() for d in node.args[1]}
+    return list(parts) if dims == {dim % node.args[0].value.dim()} and all(part in p.active for part in parts) else []
 
 
 def _is_copy(p, node, source):
@@ -212,29 +243,58 @@ def _read_branches(p, reading, start, terms, n, d_model):
     if attends:
         layer = Layer()
         reading.layers.append(layer)
-        layer.attention, source = read_attention(p, start, attends, n, d_model)
-        nodes = sorted({x for t in attends for x in p.between([start], t)}, key=lambda x: x.idx)
-        _put(layer, "attn_pre", _norms(p, _chain_to(p, start, source), n, d_model), source)
+        layer.attention, norms = _attention_of(p, start, attends, n, d_model)
+        layer.paths["attn"] = layer.attention.node.path
+        _put(layer, "attn_pre", norms, attends[0])
         if layer.attention.norm_out is not None:
             layer.norms["attn_out"] = layer.attention.norm_out
     if others:
         if not reading.layers or not attends and reading.layers[-1].mlp is not None:
-            raise Unnamed("a feed-forward layer stands where attention was expected", others)
+            reading.layers.append(Layer())
         layer = reading.layers[-1]
         nodes = sorted({x for t in others for x in p.between([start], t)}, key=lambda x: x.idx)
         has_experts = choice(p, nodes) is not None
         if len(others) > 1 and not has_experts:
-            raise Unnamed("several branches without attention are added at once", others)
-        source = input_of(p, start, nodes)
-        _put(layer, "mlp_pre", _norms(p, _chain_to(p, start, source), n, d_model), source)
-        if has_experts:
-            layer.mlp, norm = read_experts(p, source, others, (n, d_model), read_mlp, _with_bias)
+            layer.mlp, norms = _joined_mlps(p, start, others, n, d_model)
+            norm = None
         else:
-            layer.mlp, norm = read_mlp(p, source, others[0], n, d_model)
+            source = input_of(p, start, nodes)
+            norms = _norms(p, _chain_to(p, start, source), n, d_model)
+            layer.mlp, norm = read_experts(p, source, others, (n, d_model), read_mlp, _with_bias) if has_experts else \
+                read_mlp(p, source, others[0], n, d_model)
+        layer.paths["mlp"] = next((m.path for m in nodes if p.op(m) in PRODUCTS), "")
+        _put(layer, "mlp_pre", norms, others[0])
         if norm is not None:
             layer.norms["mlp_out"] = norm
         reading.is_parallel = reading.is_parallel or bool(attends)
     return "both" if attends and others else "attn" if attends else "mlp"
+
+
+def _attention_of(p, start, terms, n, d_model):
+    """(attention, norms before it) of the sum of some terms. Several that have norms of their own are one of all their heads."""
+    sources = [input_of(p, start, p.between([start], term)) for term in terms]
+    if len(set(sources)) == 1 or start in sources:
+        attention, source = read_attention(p, start, terms, n, d_model)
+        return attention, _norms(p, _chain_to(p, start, source), n, d_model)
+    parts = [read_attention(p, start, [term], n, d_model)[0] for term in terms]
+    norms = [_norms(p, _chain_to(p, start, source), n, d_model) for source in sources]
+    bare = joined.bare(norms, terms)
+    for part, own in zip(parts, norms):
+        joined.fold(part, own)
+    return joined.attentions(parts), bare
+
+
+def _joined_mlps(p, start, terms, n, d_model):
+    """(feed-forward layer, norms before it) of several that are added at once: one as wide as all of them."""
+    sources = [input_of(p, start, p.between([start], term)) for term in terms]
+    norms = [_norms(p, _chain_to(p, start, source), n, d_model) for source in sources]
+    bare, parts = joined.bare(norms, terms), []
+    for source, term, own in zip(sources, terms, norms):
+        mlp, norm = read_mlp(p, source, term, n, d_model)
+        if norm is not None or mlp.down is None:
+            raise Unnamed("several feed-forward layers are added at once, and their outputs are normed or not mapped", [term])
+        parts.append(Mlp(*(m if m is None else joined.folded(m, own) for m in (mlp.up, mlp.gate)), mlp.down, mlp.activation))
+    return Mlp(*joined.mlps(parts, terms)), bare
 
 
 def _read_cross(p, reading, start, terms, crosses, n, d_model):
@@ -275,7 +335,7 @@ def _put_after(reading, last, norms, node):
 
 def _put_tail(reading, last, norms):
     place = _POST.get(last, "mlp_post")
-    others = [layer for layer in reading.layers[:-1]]
+    others = [layer for layer in reading.layers[:-1] if (layer.mlp if place == "mlp_post" else layer.attention) is not None]
     is_post = all(place in layer.norms for layer in others) if others else \
         last == "mlp" and "attn_post" in reading.layers[-1].norms
     if len(norms) > (2 if is_post else 1):
@@ -286,9 +346,10 @@ def _put_tail(reading, last, norms):
     reading.final_norm = norms[0] if norms else None
 
 
-def read_mlp(p, source, out, n, d_model):
-    """(Mlp, norm on its output) of a branch without attention."""
-    nodes = p.between([source], out)
+def read_mlp(p, source, out, n, d_model, block=None):
+    """(Mlp, norm on its output) of a branch without attention; `block` picks one of several that run side by side."""
+    block = block or whole
+    nodes = _but_gathered(p, p.between([source], out), out)
     maps = [m for m in nodes if p.op(m) in PRODUCTS]
     if not maps:
         raise Unnamed("a branch with neither attention nor maps", [x for x in nodes if p.op(x) not in VIEWS][1:5])
@@ -299,20 +360,26 @@ def read_mlp(p, source, out, n, d_model):
         named = [x for x in nodes if p.op(x) in ("topk", "sort", "index_put", "index_add", "scatter", "nonzero")]
         raise Unnamed(f"a feed-forward layer of {len(maps)} maps, expected up and down, or gate, up and down", named or maps[2:5])
     hidden = next((i for i in later[0].inputs if i in set(nodes)), None) if later else None
-    ups = [_with_bias(p, m, set(nodes), hidden or out) for m in first]
+    ups = [_with_bias(p, _part_of(p, _with_bias(p, m, set(nodes), hidden or out), hidden or out), set(nodes), hidden or out)
+           for m in first]
     if hidden is None:  # no second map
         hidden, down, norm = out, None, None
     else:
         down = norm = None
     read_ups, places = [], []
     for node in ups:
-        places.append(elements(p, source, node, n))
+        places.append(block(elements(p, source, node, n)))
         found = None if places[-1] is None else fitting.affine(function(p, source, node, places[-1]), n, d_model)
         if found is None:
             raise Unnamed("the first map of a feed-forward layer is not affine in its input", [node])
         read_ups.append(found)
     hidden_at = _in_rows(p, ups[0], hidden, places[0], n)
-    width = hidden.value.numel() // n
+    if hidden_at is None and block is not whole:
+        hidden_at = block(_behind(p, source, ups, hidden, n))
+    hidden_at = hidden_at or Elements(torch.arange(hidden.value.numel()).reshape(n, -1)) if block is whole else hidden_at
+    if hidden_at is None:
+        raise Unnamed("what an expert's second map reads is of no single position", [hidden])
+    width = hidden_at.at.shape[1]
     widths = [found[0].shape[0] for found in read_ups]
     grid = 2.5 * fitting.random(n, max(widths), seed=40)
 
@@ -321,7 +388,8 @@ def read_mlp(p, source, out, n, d_model):
         return hidden_at.rows(p.run(rows, [hidden])[0])
 
     if later:
-        down, norm = _read_down(p, hidden, hidden_at, out, n, d_model)
+        down, norm = _read_down(p, hidden, hidden_at, out, n, d_model) if block is whole else \
+            (_read_down_of(p, source, hidden, hidden_at, out, n, block), None)
     between = [x for x in p.between(ups, hidden) if p.op(x) not in VIEWS and x not in ups]
     if len(ups) == 1 and widths[0] == width:
         name = fitting.activation(grid, of([grid]))
@@ -367,7 +435,7 @@ def _with_bias(p, node, inside, end):
         user = users[0]
         op = p.op(user)
         others = [i for i in user.inputs if i is not node]
-        is_bias = op == "add" and others and all(i not in p.active for i in others)
+        is_bias = op == "add" and others and all(i not in p.active or i in p.gathered for i in others)
         if not (is_bias or op in VIEWS and op not in ("split", "chunk", "getitem", "slice", "select", "unbind", "cat", "index",
                                                       "split_with_sizes")):
             return node
@@ -377,15 +445,26 @@ def _with_bias(p, node, inside, end):
     return node
 
 
+def _part_of(p, node, end):
+    """The part of a map's outputs that leads to `end`, where other branches read the rest of them."""
+    part = node
+    for after in p.bottlenecks([node], end)[1:]:
+        if after is end or p.op(after) not in VIEWS:
+            break
+        if isinstance(after.value, torch.Tensor) and after.value.numel() < part.value.numel():
+            part = after
+    return part
+
+
 def _in_rows(p, up, hidden, at, n):
-    """The elements of the hidden values by position, in the order of the units that they come from."""
-    width = hidden.value.numel() // n
+    """The elements of the hidden values by position, in the order of the units that they come from; None where these cannot be
+    followed one by one."""
     came = followed(p, up, hidden)
     if came is not None and came.numel() == up.value.numel() and bool((came >= 0).all()):
         order = torch.empty(came.numel(), dtype=torch.int64)
         order[came.reshape(-1)] = torch.arange(came.numel())
         return Elements(order[at.at])
-    return Elements(torch.arange(hidden.value.numel()).reshape(n, width))
+    return None
 
 
 def _read_down(p, hidden, hidden_at, out, n, d_model):
@@ -409,24 +488,80 @@ def _read_down(p, hidden, hidden_at, out, n, d_model):
                   [x for x in p.between([hidden], out) if p.op(x) not in VIEWS][1:4])
 
 
+def _but_gathered(p, nodes, out):
+    """Nodes that lead to `out` otherwise than by choosing rows of parameters."""
+    inside, found, stack = set(nodes), set(), [out]
+    while stack:
+        node = stack.pop()
+        if node not in found and node in inside and node not in p.gathered:
+            found.add(node)
+            stack += node.inputs
+    return [node for node in nodes if node in found]
+
+
+def _behind(p, source, ups, hidden, n):
+    """The elements of the hidden values by position, where all of the first maps' outputs are above 0."""
+    places = {up: elements(p, source, up, n) for up in ups}
+    base = {up: at.filled(up, 0.5 + fitting.random(n, at.at.shape[1], seed=43).abs()) for up, at in places.items()}
+    plain = p.run(base, [hidden])[0]
+
+    def changed(rows):
+        moved = {up: value.clone() for up, value in base.items()}
+        for up, value in moved.items():
+            flat = value.reshape(-1)
+            flat[places[up].at[rows].reshape(-1)] *= 2
+            moved[up] = like(up, flat)
+        return (p.run(moved, [hidden])[0] != plain).reshape(-1)
+
+    order, at = torch.arange(n), torch.zeros(hidden.value.numel(), dtype=torch.int64)
+    for bit in range(max(1, (n - 1).bit_length())):
+        at += changed((order >> bit) & 1 == 1).long() << bit
+    is_even = bool(changed(order >= 0).all()) and len(set(torch.bincount(at, minlength=n).tolist())) == 1
+    return Elements(torch.argsort(at, stable=True).reshape(n, -1)) if is_even else None
+
+
+def whole(at):
+    """All values of each position, where one branch alone makes them."""
+    return at
+
+
+def _read_down_of(p, source, hidden, hidden_at, out, n, block):
+    """The second map of one of several feed-forward layers that run side by side."""
+    out_at = block(elements(p, source, out, n))
+    found = None if out_at is None else fitting.affine(
+        lambda rows: out_at.rows(p.run({hidden: hidden_at.filled(hidden, rows)}, [out])[0]), n, hidden_at.at.shape[1])
+    if found is None:
+        raise Unnamed("the second map of an expert is not affine", [out])
+    return found
+
+
 def _check(reading):
-    """Layers that do not have the same parts have no common description."""
-    first = reading.layers[0]
-    for idx, layer in enumerate(reading.layers):
-        if (layer.mlp is None) != (first.mlp is None):
-            raise Unnamed(f"layer {idx} has {'no' if layer.mlp is None else 'a'} feed-forward layer, unlike layer 0",
-                          [layer.attention.node])
+    """Branches that do not have the same parts in each layer have no common description."""
+    attending = [(idx, layer) for idx, layer in enumerate(reading.layers) if layer.attention is not None]
+    feeding = [(idx, layer) for idx, layer in enumerate(reading.layers) if layer.mlp is not None]
+    if not attending:
+        raise Unnamed("no layer with attention was found")
+    is_uneven = len(attending) < len(reading.layers) or 0 < len(feeding) < len(reading.layers)
+    if is_uneven and (reading.is_parallel or any(layer.cross is not None for _, layer in attending)):
+        raise Unnamed("some layers have no attention or no feed-forward layer, in a model of parallel branches or of two texts")
+    first = attending[0][1]
+    for idx, layer in attending:
         if (layer.cross is None) != (first.cross is None):
-            which = idx if layer.cross is None else 0
+            which = idx if layer.cross is None else attending[0][0]
             raise Unnamed(f"layer {which} of the decoder does not attend to the encoder, and others do", [layer.attention.node])
-        if set(layer.norms) != set(first.norms):
-            raise Unnamed(f"layer {idx} has norms at {sorted(layer.norms)}, layer 0 at {sorted(first.norms)}",
-                          [layer.attention.node])
-        alike = next(other.mlp for other in reading.layers if isinstance(other.mlp, Experts) == isinstance(layer.mlp, Experts))
-        if layer.mlp is not None and (layer.mlp.activation != first.mlp.activation or _kind(layer.mlp) != _kind(alike)):
-            raise Unnamed(f"the feed-forward layer of layer {idx} differs from that of layers before", [layer.attention.node])
         if layer.attention.q.weight.shape != first.attention.q.weight.shape:
-            raise Unnamed(f"layer {idx} has heads of another number or width than layer 0", [layer.attention.node])
+            raise Unnamed(f"layer {idx} has heads of another number or width than layer {attending[0][0]}", [layer.attention.node])
+    for of_mlp, layers in ((False, attending), (True, feeding)):
+        for idx, layer in layers:
+            own, others = ({place for place in one.norms if place.startswith("mlp") == of_mlp} for one in (layer, layers[0][1]))
+            if own != others:
+                raise Unnamed(f"layer {idx} has norms at {sorted(own)}, layer {layers[0][0]} at {sorted(others)}",
+                              [(layer.attention or first.attention).node])
+    for idx, layer in feeding:
+        alike = next(other.mlp for _, other in feeding if isinstance(other.mlp, Experts) == isinstance(layer.mlp, Experts))
+        if layer.mlp.activation != feeding[0][1].mlp.activation or _kind(layer.mlp) != _kind(alike):
+            raise Unnamed(f"the feed-forward layer of layer {idx} differs from that of layers before",
+                          [(layer.attention or first.attention).node])
 
 
 def _kind(mlp):

@@ -53,6 +53,7 @@ class Pass:
         self.ends = (self.logits,)  # what the text is read for
         self.memory, self.n_memory, self.of_memory = None, 0, frozenset()  # of a decoder: the encoder's output, and what depends on it
         self.active = self._active_of_arguments() if own_rows else self._active()
+        self.gathered = self._gathered()
 
     def gives_own_logits(self):
         """Whether the operations that were seen give the logits of the model's own call."""
@@ -72,7 +73,19 @@ class Pass:
         own = copy.copy(self)
         own.ids, own.ends = ids, tuple(ends or (self.logits,))
         own.active = own._active()
+        own.gathered = own._gathered()
         return own
+
+    def _gathered(self):
+        """Nodes that the text reaches by whole numbers alone, such as rows of parameters that a router picks."""
+        found, roots = set(), set(self.roots)
+        for node in self.nodes:
+            inputs = [i for i in node.inputs if i in self.active]
+            if node in self.active and node not in roots and isinstance(node.value, torch.Tensor) and inputs and all(
+                    i in found or isinstance(i.value, torch.Tensor) and not (i.value.is_floating_point() or i.value.is_complex())
+                    for i in inputs):
+                found.add(node)
+        return found
 
     def _active_of_arguments(self):
         """Nodes of floats that depend on any argument but masks."""

@@ -1,4 +1,7 @@
-"""Reads a rotary embedding from what it does to unit vectors at every position."""
+"""Reads a rotary embedding from what it does to unit vectors at every position.
+
+Angles that do not grow with the position, such as those of rows and columns of a picture, are kept as a table.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,40 @@ import torch
 class Rotary:
     """Base, pairing, number of dimensions and sense of a rotary embedding."""
 
-    def __init__(self, theta, interleaved, d_rotary, direction, divisors):
+    def __init__(self, theta, interleaved, d_rotary, direction, divisors, angles=None):
         self.theta, self.interleaved, self.d_rotary, self.direction = theta, interleaved, d_rotary, direction
         self.divisors = divisors  # of the frequency of each pair, where the base alone does not give it
+        self.angles = angles  # [position, pair], where no frequencies give them
 
     def key(self):
         return (self.theta, self.interleaved, self.d_rotary, self.direction, tuple(self.divisors or ()))
 
 
 def rotary(turns):
+    """(Rotary, None) of matrices [position, out, in], the identity at position 0; (None, why) where they are no rotation."""
+    found, why = _by_frequency(turns)
+    table = _by_table(turns) if found is None else None
+    return (found, None) if found is not None else (table, None) if table is not None else (None, why)
+
+
+def _by_table(turns):
+    """The Rotary of pairs that each position turns by angles of its own; None where pairs are neither neighbours nor halves."""
+    n, d, _ = turns.shape
+    moves = (turns - torch.eye(d, dtype=torch.float64)).abs().amax((0, 2)) > 1e-12
+    if not bool(moves.any()):
+        return None
+    last = int(torch.nonzero(moves).max())
+    widths = [(True, last + 2 - last % 2), *((False, width) for width in range(2, d + 1, 2) if width > last)]
+    for interleaved, d_rotary in widths:
+        half = d_rotary // 2
+        pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
+        angles = torch.stack([torch.atan2(turns[:, b, a], turns[:, a, a]) for a, b in pairs], 1)
+        if d_rotary <= d and float((_turned(angles, pairs, d) - turns).abs().max()) <= 2e-5:
+            return Rotary(10_000.0, interleaved, d_rotary, "forward", None, angles)
+    return None
+
+
+def _by_frequency(turns):
     """(Rotary, None) of matrices [position, out, in], the identity at position 0; (None, why) where they are no rotation."""
     n, d, _ = turns.shape
     if n < 2:
@@ -77,9 +105,14 @@ def _rates(turns, pairs, first):
 def _misses(turns, pairs, rates):
     """How far matrices are from turns of pairs by angles that grow with the position."""
     n, d, _ = turns.shape
-    expected = torch.eye(d, dtype=torch.float64).repeat(n, 1, 1)
-    for (a, b), rate in zip(pairs, rates.tolist()):
-        angle = torch.arange(n, dtype=torch.float64) * rate
-        expected[:, a, a] = expected[:, b, b] = torch.cos(angle)
-        expected[:, b, a], expected[:, a, b] = torch.sin(angle), -torch.sin(angle)
-    return float((expected - turns).abs().max())
+    angles = torch.arange(n, dtype=torch.float64)[:, None] * rates
+    return float((_turned(angles, pairs, d) - turns).abs().max())
+
+
+def _turned(angles, pairs, d):
+    """The matrices [position, out, in] of turns of pairs by angles [position, pair]."""
+    turned = torch.eye(d, dtype=torch.float64).repeat(len(angles), 1, 1)
+    for (a, b), angle in zip(pairs, angles.T):
+        turned[:, a, a] = turned[:, b, b] = torch.cos(angle)
+        turned[:, b, a], turned[:, a, b] = torch.sin(angle), -torch.sin(angle)
+    return turned

@@ -12,6 +12,7 @@ import os
 import re
 
 import torch
+from torch._decomp import get_decompositions
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
@@ -101,6 +102,8 @@ def _traced(model, args, kwargs):
     """The pass as an FX graph of ATen operations without changes in place, and the module of each node by name."""
     held = {**{f"p:{n}": p for n, p in model.named_parameters()}, **{f"b:{n}": b for n, b in model.named_buffers()}}
     places = _places(model, held)
+    plain = _plain_tensors(model)
+    held.update({name: value.clone() for name, (_, _, value) in plain.items()})
     tensors, rebuild = _flat(args, kwargs)
     tensors = [x.clone() if any(x is y for y in tensors[:i]) else x for i, x in enumerate(tensors)]  # each argument is a leaf
     paths, stack, last = {}, [""], [None]
@@ -129,7 +132,13 @@ def _traced(model, args, kwargs):
     def run(held, tensors):
         own = {name: held[of] for name, of in places.items()}
         args, kwargs = rebuild(tensors)
-        logits, _ = _logits_of(torch.func.functional_call(model, own, args, kwargs, tie_weights=False))
+        try:
+            for name, (module, key, _) in plain.items():
+                module.__dict__[key] = held[name]
+            logits, _ = _logits_of(torch.func.functional_call(model, own, args, kwargs, tie_weights=False))
+        finally:
+            for module, key, value in plain.values():
+                module.__dict__[key] = value
         note()
         return logits
 
@@ -139,6 +148,9 @@ def _traced(model, args, kwargs):
         handles.append(module.register_forward_hook(leave))
     wanted = {"record_stack_traces": True, "_error_on_data_dependent_ops": False}  # choices of this text are what is described
     kept = torch.Tensor.requires_grad_  # changes no value, and cannot be followed
+    # A model may ask for fused attention itself.
+    fused = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+    wanted["decomposition_table"] = get_decompositions([] if fused is None else [fused.default])
     options = {name: value for name, value in wanted.items() if name in inspect.signature(make_fx).parameters}
     try:
         torch.Tensor.requires_grad_ = lambda own, *_, **__: own
@@ -160,6 +172,12 @@ def _traced(model, args, kwargs):
         for handle in handles:
             handle.remove()
     return graph, paths, [*held, *(f"a:{i}" for i in range(len(tensors)))]
+
+
+def _plain_tensors(model):
+    """Tensors that modules hold as plain attributes, such as a cache of keys: name → (module, attribute, tensor)."""
+    return {f"t:{path}.{key}": (module, key, value) for path, module in model.named_modules()
+            for key, value in vars(module).items() if type(value) is torch.Tensor}
 
 
 def _places(model, held):
@@ -195,6 +213,7 @@ def _flat(args, kwargs):
 def _as_nodes(model, graph, paths, args, kwargs, where):
     tensors, _ = _flat(args, kwargs)
     by_name = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    plain = {name.partition(":")[2]: value for name, (_, _, value) in _plain_tensors(model).items()}
     nodes, of, ids = [], {}, None
     holders = iter(where)
 
@@ -213,6 +232,9 @@ def _as_nodes(model, graph, paths, args, kwargs, where):
                 node.value = tensors[int(name)]
                 if ids is None and not node.value.is_floating_point() and node.value.dtype != torch.bool:
                     ids = node
+            elif kind == "t":
+                node = add("constant", "constant", name=name)
+                node.value = plain[name].detach()
             else:
                 node = add("parameter" if kind == "p" else "buffer", "parameter", name=name)
                 node.value = by_name[name].detach()

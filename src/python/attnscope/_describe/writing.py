@@ -9,7 +9,7 @@ import torch
 
 from .._capture.shared import _save
 from . import added, fitting
-from .around import sines
+from .around import SAID, sines
 from .experts import Experts
 from .experts_written import experts_parts
 from .naming import Stored, heads_apart, in_layers
@@ -27,8 +27,13 @@ class Written:
         self.encoder_settings = self.padding = None
         self.settings, self.parts, self.tensors, self.notes = {}, {}, {}, list(reading.notes)
         self.layers, self.n = reading.layers, len(reading.layers)
-        self.at = list(range(self.n))  # the layers that are being named
+        self.attending = [idx for idx, layer in enumerate(self.layers) if layer.attention is not None]
+        self.feeding = [idx for idx, layer in enumerate(self.layers) if layer.mlp is not None]
+        self.at = self.attending  # the layers that are being named
         self._attention()
+        for key, own in (("attention_layers", self.attending), ("feed_forward_layers", self.feeding)):
+            if 0 < len(own) < self.n:
+                self.settings[key] = " ".join(map(str, own))
         self._norms()
         self._mlp()
         self._embedding()
@@ -110,16 +115,19 @@ class Written:
     # Attention.
 
     def _attention(self):
-        first = self.layers[0].attention
+        own = [self.layers[idx].attention for idx in self.attending]
+        first = own[0]
         n_heads, d_head, _ = first.q.weight.shape
-        maps = {name: [getattr(layer.attention, name) for layer in self.layers] for name in "qkv"}
+        maps = {name: [getattr(a, name) for a in own] for name in "qkv"}
         self._settings_of_attention(n_heads, d_head, maps)
         crosses = [layer.cross for layer in self.layers if layer.cross is not None]
         self._settings_of_crosses(crosses)
-        own = [layer.attention for layer in self.layers]
         sharing = _sharing([m for a in own + crosses for m in (a.k, a.v)])
         self.settings["n_kv_heads"] = n_heads // sharing
         self.parts.update(self._maps(own, "blocks.{layer}.", sharing))
+        if any(a.is_mixed for a in own + crosses):
+            self.notes.append("heads read each other's scores or patterns: each holds the queries, keys and values of all heads side by "
+                              "side, which gives the same numbers; patterns are those of the softmax")
         if any(a.gate is not None for a in own):
             self.parts["out_gate"] = self._gate(own)
         if any(cross.gate is not None for cross in crosses):
@@ -177,8 +185,8 @@ class Written:
 
     def _settings_of_crosses(self, crosses):
         """Checks that attention to the encoder differs from that of the decoder in its maps alone."""
-        for layer, cross in zip(self.layers, crosses):
-            own = layer.attention
+        for idx, cross in zip(self.attending, crosses):
+            own = self.layers[idx].attention
             n_heads, d_head = own.q.weight.shape[:2]
             if cross.q.weight.shape[:2] != (n_heads, d_head):
                 found = f"{cross.q.weight.shape[0]} heads by {cross.q.weight.shape[1]}"
@@ -188,6 +196,8 @@ class Written:
             if not bool(cross.rows.visible.all()):
                 raise Unnamed("a mask hides tokens of the encoder from the decoder, such as that of padding: give an example without "
                               "padding", [cross.node])
+            if cross.rows.top_keys is not None:
+                raise Unnamed("queries see some keys of the encoder alone, those of the largest scores", [cross.node])
             if cross.rows.sinks is not None:
                 raise Unnamed("heads have sinks in the attention to the encoder", [cross.node])
             if float(cross.rows.bias.abs().max()) >= 1e-6:
@@ -236,7 +246,7 @@ class Written:
             return torch.cat([flat[name][i][at] for name in kinds])
 
         for per, joined in (("all", whole), ("head", by_head)):
-            weights = [joined(i, 0) for i in range(self.n)]
+            weights = [joined(i, 0) for i in range(len(of["q"]))]
             for axes, values in ((None, weights), ("in out", [w.T for w in weights])):
                 found = self.stored.one_name(values, self.at[:len(values)])
                 if not found:
@@ -245,14 +255,17 @@ class Written:
                 if len(shape) != 2:
                     continue
                 part = {"weight": self.keep(found), "order": " ".join(kinds), "per": per}
-                biases = [joined(i, 1) for i in range(self.n)]
+                biases = [joined(i, 1) for i in range(len(of["q"]))]
                 bias = self.vector(place + ".bias", biases)
                 return {**part, **({"axes": axes} if axes else {}), **({"bias": bias} if bias else {})}
         return None
 
     def _settings_of_attention(self, n_heads, d_head, maps):
-        layers = [layer.attention for layer in self.layers]
+        layers = [self.layers[idx].attention for idx in self.attending]
         self.settings.update(family="described", n_layers=self.n, n_heads=n_heads, n_kv_heads=n_heads, d_head=d_head)
+        if any(a.rows.scale is None for a in layers):
+            raise Unnamed("every query of the example sees one key alone, which shows no scores: give a longer example",
+                          [layers[0].node])
         scales = [a.rows.scale * a.q.factor * a.k.factor for a in layers]
         if max(scales) - min(scales) > 1e-6 * abs(scales[0]):
             for attention, scale in zip(layers, scales):
@@ -276,6 +289,11 @@ class Written:
             self.settings["softcap"] = caps.pop()
         if any(a.rows.sinks is not None for a in layers):
             self._sinks(layers)
+        kept = {a.rows.top_keys for a in layers}
+        if len(kept) > 1:
+            raise Unnamed("layers differ in how many keys a query sees", [layers[0].node])
+        if kept != {None}:
+            self.settings["top_keys"] = kept.pop()
         self._mask(layers)
         self._positions_of_heads(layers, maps)
 
@@ -315,11 +333,11 @@ class Written:
             narrow = {width for width in widths if width}
             if len(narrow) > 1:
                 raise Unnamed(f"layers have windows of {sorted(narrow)}", [layers[0].node])
-            which = [i for i, width in enumerate(widths) if width]
+            which = [idx for idx, width in zip(self.attending, widths) if width]
             self.settings["window"] = narrow.pop()
             if len(which) < len(widths):
-                rule = next(((step, which[0]) for step in range(which[0] + 1, len(widths) + 1)
-                             if which == list(range(which[0], len(widths), step))), None)
+                rule = next(((step, which[0]) for step in range(which[0] + 1, self.n + 1)
+                             if which == [idx for idx in self.attending if idx % step == which[0]]), None)
                 if rule is None:
                     raise Unnamed(f"layers {which} have a window and the others none, which is no rule", [layers[0].node])
                 self.settings["window_layers"] = f"{rule[0]}*i+{rule[1]}"
@@ -327,13 +345,14 @@ class Written:
     def _positions_of_heads(self, layers, maps):
         turns = [m.turns for name in "qk" for m in maps[name]]
         if any(t is not None for t in turns):
-            keys = set()
+            keys, tables = set(), []
             for t, m in zip(turns, [m for name in "qk" for m in maps[name]]):
                 found, why = rotary(t) if t is not None else (None, "some are turned and others are not")
                 if found is None:
                     raise Unnamed(f"queries or keys are changed by their position: {why}", [m.node])
                 keys.add(found.key())
-            if len(keys) > 1:
+                tables += [found.angles] * (found.angles is not None)
+            if len(keys) > 1 or any(not fitting.close(table, tables[0], 1e-6) for table in tables) or len(tables) % len(turns):
                 raise Unnamed("queries, keys or layers differ in their rotary embedding", [layers[0].node])
             theta, interleaved, d_rotary, direction, divisors = keys.pop()
             if divisors:
@@ -341,6 +360,8 @@ class Written:
             self.settings.update(positions="rotary", rope_theta=theta, rope_interleaved=interleaved)
             if d_rotary != self.settings["d_head"]:
                 self.settings["d_rotary"] = d_rotary
+            if tables:
+                self.parts["angles"] = self._angles(tables[0])
             if direction == "backward":
                 self.settings["rope_direction"] = "backward"
         biases = [a.rows.bias for a in layers]
@@ -352,6 +373,11 @@ class Written:
         else:
             self.parts["bias"] = added.part(self, layers)
 
+    def _angles(self, table):
+        name = self.stored.one_name([table])
+        why = f"the angles by which the heads turn at the first {len(table)} positions: a copy"
+        return self.keep(name) if name else self.copy("angles", [table], why)
+
     # Norms.
 
     def norm(self, place, norms):
@@ -361,7 +387,7 @@ class Written:
         if any(g is not None for g in gains):
             width = next(g.numel() for g in gains if g is not None)
             gains = [g if g is not None else torch.ones(width) for g in gains]
-            found = self.stored.one_name(gains)
+            found = self.stored.one_name(gains, self.at[:len(gains)])
             part["weight"] = self.keep(found) if found else self._as_vector(place + ".weight", gains)
         biases = [norm.bias for norm in norms]
         if any(b is not None for b in biases):
@@ -381,15 +407,17 @@ class Written:
 
     def _as_vector(self, name, values):
         plain = [v - 1 for v in values]
-        found = self.stored.one_name(plain)
+        found = self.stored.one_name(plain, self.at[:len(plain)])
         return self.copy(name, values, f"1 plus {found}" if found else "no stored tensor holds these values as they are: a copy")
 
     def _norms(self):
         for place in ("attn_pre", "attn_out", "attn_post", "mlp_pre", "mlp_out", "mlp_post"):
-            if place in self.layers[0].norms:
-                self.parts[place] = self.norm(f"blocks.{{layer}}.{place}", [layer.norms[place] for layer in self.layers])
+            self.at = self.feeding if place.startswith("mlp") else self.attending
+            if self.at and place in self.layers[self.at[0]].norms:
+                self.parts[place] = self.norm(f"blocks.{{layer}}.{place}", [self.layers[idx].norms[place] for idx in self.at])
+        self.at = self.attending
         for place in ("pre", "out", "post"):
-            if f"cross_{place}" in self.layers[0].norms:
+            if f"cross_{place}" in self.layers[self.attending[0]].norms:
                 norms = [layer.norms[f"cross_{place}"] for layer in self.layers]
                 self.parts["cross"][place] = self.norm(f"blocks.{{layer}}.cross.{place}", norms)
         if self.reading.final_norm is not None:
@@ -421,10 +449,10 @@ class Written:
 
     def _mlp(self):
         self.settings["block"] = "parallel" if self.reading.is_parallel else "serial"
-        if self.layers[0].mlp is None:
+        if not self.feeding:
             return
-        self.settings["activation"] = self.layers[0].mlp.activation
-        every = self.at
+        self.settings["activation"] = self.layers[self.feeding[0]].mlp.activation
+        every = self.feeding
         with_experts = [idx for idx in every if isinstance(self.layers[idx].mlp, Experts)]
         self.at = [idx for idx in every if idx not in with_experts]
         if self.at:
@@ -584,7 +612,7 @@ class Written:
         if head.softcap is not None:
             self.settings["logit_softcap"] = head.softcap
         if head.then is not None:
-            self.notes.append(f"the model gives the {head.then} of the logits; attnscope gives the logits")
+            self.notes.append(f"the model gives {SAID[head.then]}; attnscope gives the logits")
 
     def write(self, path):
         os.makedirs(path, exist_ok=True)

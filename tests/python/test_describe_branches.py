@@ -1,0 +1,131 @@
+"""attnscope.describe: branches in any order and side by side, heads that read each other, keys and angles of other kinds."""
+
+import os
+import unittest
+
+from branches import (Attends, Batched, Blocks, Branches, Cached, Feeds, Flash, Largest, OfLength, OneMap, OnGrid, Talking, Together,
+                      TurnedTalking, WithKey)
+from places import needs_program
+from styles import D, V
+from test_describe import Describing
+import torch
+from torch import nn
+
+from attnscope import _program
+from attnscope._describe.judging import _loaded
+
+
+class OnOtherTexts(Describing):
+    def differs_on(self, model, n):
+        """How far the described model is from the model on a text of another length, as a part of the largest logit."""
+        ids = torch.randint(0, V, (1, n), generator=torch.Generator().manual_seed(5))
+        trace = os.path.join(self.directory, "trace.safetensors")
+        _program.run(["trace", self.out, "--tokens", ",".join(map(str, ids[0].tolist())), "--hooks", "logits", "--output", trace,
+                      "--force"])
+        with torch.no_grad():
+            own = model(ids)[0]
+        return float((_loaded(trace)["logits"] - own).abs().max() / own.abs().max())
+
+    def exact_elsewhere(self, model, *words, n=17):
+        text = self.exact(model, *words)
+        self.assertLess(self.differs_on(model, n), 1e-4)
+        return text
+
+
+@needs_program()
+class DescribesOrders(OnOtherTexts):
+    def test_a_feed_forward_layer_on_either_side_of_attention(self):
+        model = Branches(Feeds(0.5), Attends(), Feeds(0.5), Feeds(0.5), Attends(), Feeds(0.5))
+        self.exact_elsewhere(model, 'attention_layers = "1 4"', 'feed_forward_layers = "0 2 3 5"',
+                             'qkv = { weight = "layers.{layer}.qkv.weight"', 'up = { weight = "layers.{layer}.up.weight"')
+
+    def test_attention_first_and_feed_forward_layers_last(self):
+        self.exact_elsewhere(Branches(Attends(), Attends(), Feeds(), Attends(), Feeds(), Feeds()), 'attention_layers = "0 1 3"')
+
+    def test_branches_that_take_turns_are_layers_of_both(self):
+        text = self.exact_elsewhere(Branches(Attends(), Feeds(), Attends(), Feeds()), "n_layers = 2",
+                                    'up = { weight = "layers.{2*layer+1}.up.weight"')
+        self.assertNotIn("attention_layers", text)
+
+    def test_blocks_of_which_some_have_no_attention(self):
+        self.exact_elsewhere(Blocks(), "n_layers = 3", 'attention_layers = "1 2"',
+                             'qkv = { weight = "blocks.{layer}.attention.qkv.weight"')
+
+
+@needs_program()
+class DescribesBranchesAtOnce(OnOtherTexts):
+    def test_attentions_and_feed_forward_layers_with_norms_of_their_own(self):
+        for stacks in (False, True):
+            model = Branches(*(Together(kind(), kind(), stacks=stacks) for kind in (Attends, Feeds, Attends, Feeds)))
+            self.exact_elsewhere(model, "n_heads = 8", "n_layers = 2")
+
+    def test_one_map_of_attention_and_feed_forward_layer(self):
+        self.exact_elsewhere(Branches(OneMap(), OneMap()), 'block = "parallel"', 'activation = "silu"')
+
+
+@needs_program()
+class DescribesBatchNorms(OnOtherTexts):
+    def test_a_batch_norm_after_each_branch_is_in_the_maps(self):
+        self.exact_elsewhere(Batched(Attends(), Feeds(), Attends(), Feeds()), "the residual is multiplied between branches")
+
+    def test_a_batch_norm_beside_other_norms_is_refused(self):
+        self.refused(Batched(Attends(), Feeds(), Attends(), Feeds(), norms=lambda: nn.LayerNorm(D)), "norms of their own")
+
+
+@needs_program()
+class DescribesMixedHeads(OnOtherTexts):
+    def test_heads_that_read_each_others_scores_and_patterns(self):
+        for before, after in ((True, False), (False, True), (True, True)):
+            model = Branches(Talking(before, after), Feeds(), Talking(before, after), Feeds())
+            self.exact_elsewhere(model, "heads read each other's scores or patterns", "n_kv_heads = 1", 'scale = "none"')
+
+    def test_a_constant_in_the_pattern_is_refused(self):
+        self.refused(Branches(Talking(False, True, constant=True), Feeds()), "do not sum to 1")
+
+    def test_heads_that_are_mixed_after_a_norm_are_refused(self):
+        found = self.refused(Branches(TurnedTalking(True, False), Feeds()), "heads are mixed, and their queries are normed or turned")
+        self.assertIn("branches.py:", found.unnamed[0])
+
+
+@needs_program()
+class DescribesKeys(OnOtherTexts):
+    def test_a_key_of_zeros_is_a_sink(self):
+        self.exact_elsewhere(Branches(WithKey(False), Feeds(), WithKey(False), Feeds()), "a score of 0 beside the keys of each row")
+
+    def test_a_learned_key_is_refused(self):
+        self.refused(Branches(WithKey(True), Feeds()), "keys that are no positions of the text")
+
+    def test_the_keys_of_the_largest_scores(self):
+        self.exact_elsewhere(Branches(Largest(), Feeds(), Largest(), Feeds()), "top_keys = 3")
+
+    def test_angles_of_rows_and_columns_are_a_table(self):
+        for interleaved in (False, True):
+            model = Branches(OnGrid(4, interleaved), Feeds(), OnGrid(4, interleaved), Feeds())
+            self.exact(model, 'angles = "angles"', 'positions = "rotary"', f"rope_interleaved = {str(interleaved).lower()}")
+            self.assertLess(self.differs_on(model, 7), 1e-4)
+            with self.assertRaisesRegex(_program.CommandError, "12"):
+                self.differs_on(model, 13)
+
+    def test_angles_that_depend_on_the_length_are_refused(self):
+        self.refused(Branches(OfLength(4, True), Feeds()), "differs from the model on a shorter text")
+
+    def test_a_fused_kernel_that_the_model_asks_for(self):
+        self.exact_elsewhere(Branches(Flash(), Feeds()), 'mask = "causal"')
+
+    def test_a_cache_in_a_plain_attribute(self):
+        model = Branches(Cached(), Feeds(), Cached(), Feeds())
+        self.exact_elsewhere(model, "n_layers = 2")
+        self.assertEqual(type(model.layers[0].cache), torch.Tensor)
+
+
+@needs_program()
+class DescribesOutputs(Describing):
+    def test_a_pooled_row_may_be_what_the_model_gives(self):
+        self.exact(Branches(Attends(), Feeds(), head="mean"), 'pooled = "mean"', "pooled_norm", "unembed")
+
+    def test_outputs_of_length_1(self):
+        self.exact(Branches(Attends(), Feeds(), head="embedding"), "the model gives the logits divided by their length")
+
+
+if __name__ == "__main__":
+    unittest.main()
