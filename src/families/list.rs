@@ -376,6 +376,7 @@ mod tests {
                 ![
                     "lib",
                     "relatives",
+                    "alias_names",
                     "aliases",
                     "classes",
                     "direction",
