@@ -83,7 +83,18 @@ fn names_no_kind(config: &Config) -> bool {
         "decoder",
         "backbone_config",
     ];
+    // What transformers writes is a model's own, however short.
+    let of_library = [
+        "transformers_version",
+        "initializer_range",
+        "hidden_act",
+        "activation_function",
+        "layer_norm_epsilon",
+        "layer_norm_eps",
+        "rms_norm_eps",
+    ];
     !config.is_absent()
+        && of_library.iter().all(|key| config.get(key).is_none())
         && !is_known
         && kinds
             .iter()

@@ -441,7 +441,10 @@ impl<'a, O: Ops> Pass<'a, O> {
     pub(super) fn end_predictions(&mut self, stack: &StackSpec, taking: Taking<'a>) -> Result<()> {
         let sequence = self.tokens(stack)?;
         // A pair counts if both its tokens are real: padding is neither context nor target.
-        let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
+        let targets = targets(&self.model.spec, sequence);
+        // A token that has no logit has no loss.
+        let has_target = |i: usize| targets.get(i).is_some_and(Option::is_some);
+        let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1) && has_target(i);
         self.outcome.predictions = Some(match taking.labels {
             Some(labels) => labels.finish(),
             None => {

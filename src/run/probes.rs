@@ -432,9 +432,9 @@ fn order<'m>(model: &'m Model, input: &Input) -> Prepared<'m, OrderProbe> {
         );
     }
     if stack.is_staged() {
-        return Ok(Probed::Not(
+        return Err(
             "stages merge patches by their places, so that order is part of the model".to_owned(),
-        ));
+        );
     }
     if input.sequence.real.is_some() {
         return Err("the prompt has padding of its own: give one without".to_owned());

@@ -38,7 +38,20 @@ fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
             let side = longest.saturating_add(of);
             [side, side]
         }
-        Some((Size::Within { of, .. }, _)) => begins.map(|side| side.saturating_add(of)),
+        Some((Size::Within { of, .. } | Size::Filled { of } | Size::Squares { of, .. }, _)) => {
+            begins.map(|side| side.saturating_add(of))
+        }
+        // Brought to the shorter side first.
+        Some((Size::Sheet(sheet), _)) => {
+            let [short, long] = [begins[0].min(begins[1]), begins[0].max(begins[1])];
+            let side = sheet[0].min(sheet[1]);
+            let first = [side, side.saturating_mul(long) / short.max(1)];
+            if pixels(first) > pixels(sheet) {
+                first
+            } else {
+                sheet
+            }
+        }
     };
     pixels(begins).max(pixels(resized))
 }
