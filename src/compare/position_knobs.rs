@@ -73,6 +73,7 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         Bias::Pairs(_) => "pairs of positions",
         Bias::Steps(_) => "steps in rows and columns",
         Bias::Profiles(_) => "profiles of distances",
+        Bias::OfValues => "of values",
     };
     let kind = match &spec.bias {
         Bias::Buckets(_)
@@ -80,12 +81,13 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         | Bias::Pairs(_)
         | Bias::Steps(_)
         | Bias::Relative(_)
-        | Bias::Profiles(_) => Shape,
+        | Bias::Profiles(_)
+        | Bias::OfValues => Shape,
         _ => Computation,
     };
     list.word(kind, "bias", bias);
     match &spec.bias {
-        Bias::None => {}
+        Bias::None | Bias::OfValues => {}
         Bias::Alibi(alibi) => {
             list.word(Computation, "bias_slopes", words(&alibi.slopes));
             list.word(Computation, "bias_scaled", alibi.is_scaled);

@@ -1,6 +1,7 @@
-//! The knobs of a block's sums and end, and of what its rows hold beside one residual: streams, shortcuts, a second state.
+//! The knobs of a block's sums and end, of what its rows hold beside one residual (streams, shortcuts, a second state), and of what few
+//! attentions have.
 
-use attnscope_spec::{AddedConvolution, BlockRow, BlockSpec, Join, LatentSharing};
+use attnscope_spec::{AddedConvolution, BlockRow, BlockSpec, Join, LatentSharing, ProjectionSpec};
 
 use super::knob::KnobKind::{Computation, Shape};
 use super::spec_knobs::List;
@@ -53,6 +54,15 @@ pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
         let rule = sum.as_ref().map(|sum| sum.rule.to_string());
         list.word(Computation, name, rule.unwrap_or("plain".to_owned()));
     }
+}
+
+/// Adds the knobs of what the projections of few attentions have.
+pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
+    list.word(Shape, "query_growth_by_head", spec.q_growth.is_some());
+    list.word(Shape, "head_scales", spec.head_scales.is_some());
+    list.word(Shape, "value_rows", spec.value_rows.is_some());
+    list.word(Shape, "own_value_taken", spec.own_value_shares.is_some());
+    list.word(Shape, "sum_with_kept", spec.sum_with_kept.is_some());
 }
 
 /// Where the latent of keys and values goes to, or comes from.

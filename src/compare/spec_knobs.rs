@@ -13,7 +13,7 @@ use attnscope_spec::{
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 use super::position_knobs::{position, step_word, table_words};
-use super::row_knobs::{ends, row, sharing_word};
+use super::row_knobs::{ends, of_few, row, sharing_word};
 use super::serving_knobs::ServingKnobs;
 
 /// List of knobs under construction, and the current place in the model.
@@ -485,8 +485,7 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
         norm(list, "shared_key_norm", latent.shared_key_norm.as_ref());
         list.word(Shape, "latent_sharing", sharing_word(latent.shared));
     }
-    list.word(Shape, "query_growth_by_head", spec.q_growth.is_some());
-    list.word(Shape, "head_scales", spec.head_scales.is_some());
+    of_few(list, spec);
 }
 
 /// Adds a norm's presence and kind, and its epsilon, which is one knob for all norms that share it.
@@ -511,6 +510,7 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         "norm_gain",
         match (norm.gain.is_empty(), norm.adds_one) {
             _ if norm.gate.is_some() => "stored, then a gate",
+            _ if norm.grown.is_some() => "stored, grown by a condition",
             (true, _) => "none",
             (_, true) => "1 + stored",
             _ => "stored",

@@ -15,15 +15,30 @@ pub const FAMILY: Family = Family::own("csm", "Csm", read).leaving_unread(&[
     "lm_head.*",
 ]);
 
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let recipe = Recipe {
+/// Llama 3 with biases where the configuration asks for them.
+pub(super) fn recipe() -> Recipe {
+    Recipe {
         theta: 500_000.0,
         norm: NormStyle { eps: 1e-5, ..RMS },
         qkv_bias: BiasRule::Key("attention_bias", false),
         o_bias: BiasRule::Key("attention_bias", false),
         mlp_bias: BiasRule::Key("mlp_bias", false),
-        base: Some("backbone_model."),
         ..Recipe::llama()
+    }
+}
+
+/// Leaves out the head, which writes codes of sound, and says what else is.
+pub(super) fn without_head(reader: &mut Reader<'_>, spec: &mut ModelSpec, left_out: &str) {
+    reader.forget(&["unembedding", "tied_unembedding"]);
+    spec.head = None;
+    spec.is_causal_lm = false;
+    reader.remark(format!("run on text alone: {left_out} are left out"));
+}
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let recipe = Recipe {
+        base: Some("backbone_model."),
+        ..recipe()
     };
     let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)?;
     const WORDS: &str = "text_vocab_size";
@@ -36,12 +51,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         width: d_model,
     };
     spec.d_vocab = n_words;
-    spec.head = None;
-    spec.is_causal_lm = false;
-    reader.forget(&["unembedding", "tied_unembedding"]);
-    reader.remark(
-        "run on text alone: the codes of sound between words, the head that writes the first of a moment, and the decoder of the others are left out"
-            .to_owned(),
-    );
+    let left_out = "the codes of sound between words, the head that writes the first of a moment, and the decoder of the others";
+    without_head(reader, &mut spec, left_out);
     Ok(spec)
 }

@@ -178,11 +178,8 @@ fn settle(
     let layer = layer.unwrap_or_default();
     let at = layer.trim_end_matches("post_attention_layernorm.weight");
     block.sums = ["attention", "feedforward"].map(|branch| {
-        Some(Box::new(SumWeights {
-            tensor: format!("{at}post_{branch}_residual_gate.gate"),
-            width: d_model,
-            rule,
-        }))
+        let tensor = format!("{at}post_{branch}_residual_gate.gate");
+        Some(Box::new(SumWeights::plain(tensor, d_model, rule)))
     });
     let factors = block.mlp_out.as_mut().and_then(scales_first);
     if let Some(factors) = factors {

@@ -259,6 +259,7 @@ fn read_spec(
                 .or_else(|| writer_of(config))
                 .or_else(backbone)
                 .or_else(|| eyes_of(config))
+                .or_else(|| known(config.part("generator")?))
         }
     };
     if let Some(text) = &mut text_part {

@@ -11,8 +11,13 @@ use super::{Family, gemma3_text};
 pub const FAMILY: Family =
     Family::own("t5gemma2_text", "T5Gemma2TextEncoder", read).leaving_unread(&["eoi_embedding"]);
 
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let recipe = Recipe {
+/// What is said of a token that no text has.
+pub(super) const OF_PICTURES: &str =
+    "the token that ends a picture is read as a word, whose row it does not have";
+
+/// How the encoder differs from Llama.
+pub(super) fn recipe() -> Recipe {
+    Recipe {
         norm_places: NormPlaces::Around([
             "pre_self_attn_layernorm",
             "post_self_attn_layernorm",
@@ -23,13 +28,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         both_sides: None,
         two_sided: TwoSided::SameNumber,
         ..gemma3_text::recipe()
-    };
-    let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)?;
+    }
+}
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe())?;
     spec.head = None;
     reader.forget(&["unembedding", "tied_unembedding", "logit_softcap"]);
     reader.value("dropout_rate");
-    reader.remark(
-        "the token that ends a picture is read as a word, whose row it does not have".to_owned(),
-    );
+    reader.remark(OF_PICTURES.to_owned());
     Ok(spec)
 }

@@ -17,10 +17,12 @@ enum WrapperRule {
     WholeInside,
     /// Reads a prompt as a prefix.
     ReadsPrefixes,
+    /// Reads a text as a prefix in every version, and writes no words behind it.
+    ReadsAlone,
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const WRAPPER_RULES: [(&str, WrapperRule); 20] = [
+const WRAPPER_RULES: [(&str, WrapperRule); 22] = [
     ("blip-2", WrapperRule::WholeInside),
     ("colpali", WrapperRule::ReadsPrefixes),
     ("gemma3n", WrapperRule::WholeInside),
@@ -38,7 +40,9 @@ const WRAPPER_RULES: [(&str, WrapperRule); 20] = [
     ("muse_glimmer", WrapperRule::WholeInside),
     ("muse_spark", WrapperRule::WholeInside),
     ("paligemma", WrapperRule::ReadsPrefixes),
+    ("pi0", WrapperRule::ReadsAlone),
     ("qwen2_audio", WrapperRule::WholeInside),
+    ("rag", WrapperRule::WholeInside),
     ("vision-encoder-decoder", WrapperRule::WholeInside),
     ("voxtral", WrapperRule::WholeInside),
 ];
@@ -84,7 +88,10 @@ impl Wrapper {
     /// Whether the wrapper reads a prompt as a prefix, and so decides in place of the text model's own switch for bidirectional
     /// attention.
     pub fn reads_prefixes(&self) -> bool {
-        self.otherwise == Some(WrapperRule::ReadsPrefixes)
+        matches!(
+            self.otherwise,
+            Some(WrapperRule::ReadsPrefixes | WrapperRule::ReadsAlone)
+        )
     }
 
     /// Applies the wrapper's differences from the plain text model; returns remarks on them.
@@ -132,7 +139,8 @@ impl Wrapper {
 
     fn prefix(&self, spec: &mut ModelSpec) -> String {
         let kind = &self.kind;
-        if self.version.is_some_and(|version| version >= (5, 0)) {
+        let is_alone = self.otherwise == Some(WrapperRule::ReadsAlone);
+        if !is_alone && self.version.is_some_and(|version| version >= (5, 0)) {
             return format!(
                 "{kind} without token types treats a text as its own output, so attention is causal; \
                  --set mask=bidirectional treats it as a prompt, in which every token sees every other one"
@@ -158,6 +166,15 @@ impl Wrapper {
             .to_string(),
             kind,
         );
+        if is_alone {
+            spec.head = None;
+            spec.is_causal_lm = false;
+            spec.knobs
+                .retain(|knob| !knob.name.ends_with("unembedding"));
+            return format!(
+                "{kind} reads a text, in which every token sees every other one, and writes no words: what reads its keys to act is left out"
+            );
+        }
         format!(
             "{kind} treats a text as a prompt, in which every token sees every other one; --set mask=causal treats it as its own output"
         )

@@ -44,7 +44,8 @@ pub(super) fn attend_copies<O: Ops>(
     let n_factors = s.bias_factors.len() / copies.max(1);
     let factors = |copy_idx: usize| {
         let first = copy_idx * n_factors;
-        s.bias_factors.get(first..first + n_factors)
+        let of_copy = s.bias_factors.get(first..first + n_factors);
+        of_copy.filter(|factors| !factors.is_empty())
     };
     if copies == 1 {
         let globals = global_keys(context, s, 0)?;

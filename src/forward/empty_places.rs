@@ -1,21 +1,29 @@
 //! Vectors per distance in rows and columns of a picture, and windows with empty places: keys and values that hold biases alone.
 
-use attnscope_compute::attention::{HeadSummary, RelativeTables, Run, SoftmaxAxis, StepTables};
+use attnscope_compute::attention::{
+    HeadSummary, RelativeTables, Run, SoftmaxAxis, StepTables, ValueBias,
+};
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::NumberFormat;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{LinearSource, PairValues, ProjectionSpec, StepSource};
+use attnscope_spec::{LinearSource, PairValues, ProjectionSpec, StepSource, ValueBiasSource};
 
 use super::rounded::round_read;
 use super::weights::WeightReader;
 
 impl<'a, O: Ops> WeightReader<'a, O> {
-    /// Reads the learned vectors per distance of an attention.
+    /// Reads what the learned bias of an attention is made of, beside a table of buckets.
     pub(super) fn distances(
         self,
         spec: &ProjectionSpec,
         format: Option<NumberFormat>,
     ) -> Result<Option<RelativeTables>> {
+        if let Some(made) = &spec.value_bias {
+            return Ok(Some(RelativeTables {
+                of_values: Some(self.value_bias(made)?),
+                ..RelativeTables::default()
+            }));
+        }
         match (&spec.relative, &spec.steps) {
             (Some(relative), _) => self.relative(relative, format).map(Some),
             (None, Some(steps)) => Ok(Some(RelativeTables {
@@ -24,6 +32,16 @@ impl<'a, O: Ops> WeightReader<'a, O> {
             })),
             (None, None) => Ok(None),
         }
+    }
+
+    fn value_bias(self, made: &ValueBiasSource) -> Result<ValueBias> {
+        let map = self.on_host(&made.map)?;
+        let strengths = self.vector(&made.strengths, map.n_out)?;
+        Ok(ValueBias {
+            weights: map.widened().into_owned(),
+            strengths: strengths.into_owned(),
+            biases: map.bias.map(|bias| bias.into_owned()),
+        })
     }
 
     fn steps(

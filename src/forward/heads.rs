@@ -10,6 +10,7 @@ use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::global_tokens::{measure_globals, tell_globals};
 use super::hook::{Hooks, NoHooks};
+use super::own_values::take_out_own;
 use super::project::project;
 use super::scratch::AttentionScratch;
 use super::value_norms::{tell_norms, value_norms};
@@ -96,6 +97,9 @@ pub(super) fn run_heads<O: Ops>(
     }
     if let Some(together) = together {
         s.z = together;
+    }
+    if let Some(shares) = &of.projections.own_value_shares {
+        take_out_own(context, (spec, shares), &s.v, &mut s.z)?;
     }
     if let Some(past) = &mut s.past {
         past.take_back(&mut s.k, &mut s.v);

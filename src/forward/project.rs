@@ -19,6 +19,7 @@ use super::indexer::{finish_index, index_keys, index_queries};
 use super::kv_cache::{store_keys, store_latents, store_values};
 use super::latents::{LatentBuffers, fill_latent};
 use super::norm_gate::open_norm;
+use super::own_values::{add_rows, sum_with_kept};
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
 
@@ -93,6 +94,11 @@ pub(super) fn project_only<O: Ops>(
     s: &mut AttentionScratch<O>,
 ) -> Result<()> {
     let ops = context.ops;
+    let summed = match &spec.sum_with_kept {
+        Some(name) => Some(sum_with_kept(context, name, resid, &s.kept)?),
+        None => None,
+    };
+    let resid = summed.as_ref().unwrap_or(resid);
     let attn_in = match &weights.pre {
         Some(norm) => {
             ops.norm(resid, norm, &mut s.normed)?;
@@ -187,6 +193,9 @@ pub(super) fn project_only<O: Ops>(
         let from = if reads_both { &s.both_latents } else { attn_in };
         ops.linear(from, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value] or [position, n_heads]
         open_gates(ops, attention, spec, &mut s.gate)?;
+    }
+    if let Some(table) = spec.value_rows.as_ref().filter(|_| has_keys) {
+        add_rows(context, table, &mut s.v)?;
     }
     if has_keys {
         pair_values(context.shelf(), spec, attention.n_kv_heads, &mut s.v)?;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attnscope_compute::attention::{RelativeTables, StepTables};
+use attnscope_compute::attention::RelativeTables;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::NumberFormat;
 use attnscope_compute::ops::Ops;
@@ -49,7 +49,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
                     keys: Some((-span..span).flat_map(row).collect()),
                     queries: None,
                     of_rows: None,
-                    steps: StepTables::default(),
+                    ..RelativeTables::default()
                 });
             }
         };
@@ -77,7 +77,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
             keys,
             queries: projected(&source.query)?,
             of_rows,
-            steps: StepTables::default(),
+            ..RelativeTables::default()
         })
     }
 

@@ -89,6 +89,7 @@ pub fn attend_heads<O: Ops>(
         globals: global_keys(context, &s, 0)?,
         q: s.q,
         k: s.k,
+        v: s.v,
     })
 }
 
@@ -106,6 +107,7 @@ pub struct AttendedHeads<O: Ops> {
     globals: Option<GlobalKeys>,
     q: O::Buffer,
     k: O::Buffer,
+    v: O::Buffer,
 }
 
 impl<O: Ops> AttendedHeads<O> {
@@ -125,7 +127,7 @@ impl<O: Ops> AttendedHeads<O> {
             Ok(columns(&host.values, host.width, first, spec.d_head))
         };
         let ops = context.ops;
-        let (q, k) = (ops.get(&self.q)?, ops.get(&self.k)?);
+        let (q, k, v) = (ops.get(&self.q)?, ops.get(&self.k)?, ops.get(&self.v)?);
         let shared = context.bucket_values.as_deref();
         let run = Run {
             spec,
@@ -146,7 +148,7 @@ impl<O: Ops> AttendedHeads<O> {
         let input = HeadInput {
             q: &q.values,
             k: &k.values,
-            v: &[],
+            v: &v.values,
         };
         Ok(HeadRows {
             q: of_head(&self.q, head_idx)?,                  // [query, d_head]

@@ -31,7 +31,8 @@ fn weigh<O: Ops>(
     values: &mut O::Buffer,
 ) -> Result<()> {
     let Some(sum) = sum else { return Ok(()) };
-    let stored = context.shelf().vector(&sum.tensor, sum.width)?;
+    let stored = context.shelf().tensors.expect(&sum.tensor, &sum.shape)?;
+    let stored = stored.widen()?;
     let weights = &sum.of_both(&stored)[which];
     let mut host = context.ops.get(values)?.values.into_owned();
     for row in host.chunks_mut(sum.width.max(1)) {

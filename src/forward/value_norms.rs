@@ -19,15 +19,15 @@ pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> R
     emit_host(hooks, Hook::ValueNorms, &norms.concat(), n_keys)
 }
 
-/// Computes ‖v W_O‖ of every head and key from projected values; unknown where copies of a sequence run, or where a norm of all
-/// heads stands between them and W_O. // [head][key]
+/// Computes ‖v W_O‖ of every head and key from projected values; unknown where copies of a sequence run, or where a norm
+/// stands between them and W_O, or a head's own value is taken out. // [head][key]
 pub(super) fn value_norms<O: Ops>(
     context: &BlockContext<'_, O>,
     (attention, projections): (&AttentionSpec, &ProjectionSpec),
     o: &O::Linear<'_>,
     s: &AttentionScratch<O>,
 ) -> Result<Option<Vec<Vec<f32>>>> {
-    if context.copies.is_some() || projections.z_norm.is_some() {
+    if context.copies.is_some() || projections.changes_z() {
         return Ok(None);
     }
     let values = (&s.v, attention.n_kv_heads);

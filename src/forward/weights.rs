@@ -13,6 +13,7 @@ use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, MapScale, NormSource, Part, TableSource};
 use rayon::prelude::*;
 
+use super::gain_growth::grown;
 use super::low_rank::with_low_rank;
 use super::rounded::{largest_beside, round_read, rounded};
 use super::stored_forms::{for_both_halves, whole_of};
@@ -488,7 +489,7 @@ pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result
     Ok(HostNorm {
         kind: source.kind,
         eps: source.eps,
-        gain,
+        gain: grown(tensors, source.grown.as_deref(), gain)?,
         bias: source.bias.as_ref().map(read).transpose()?,
     })
 }

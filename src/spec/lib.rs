@@ -64,7 +64,7 @@ pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;
 pub use projected::{
     BiasGate, DistanceRows, HeadGrowth, HeadScales, LatentSharing, LatentSpec, MadeValues,
-    PairValues, ProfileGate, QueryBiases, RelativeSource, ShareGate, StepSource,
+    PairValues, ProfileGate, QueryBiases, RelativeSource, ShareGate, StepSource, ValueBiasSource,
 };
 pub use projection::{GateFunction, ProjectionSpec};
 pub use quirks::{LastMixer, NarrowBranch, PoolingSpec, SumRule, SumWeights, TokenBranch};
@@ -75,8 +75,8 @@ pub use rows::{
 };
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use source::{
-    HeadAxes, InputPart, LinearSource, LowRank, MapScale, NormKind, NormSource, OutputFactors,
-    Part, Slab, TableSource,
+    GainGrowth, HeadAxes, InputPart, LinearSource, LowRank, MapScale, NormKind, NormSource,
+    OutputFactors, Part, Slab, TableSource,
 };
 pub use stack::{Layers, StackSpec};
 pub use stem::{

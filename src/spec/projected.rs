@@ -88,6 +88,15 @@ pub struct MadeValues {
     pub most: f32,
 }
 
+/// A bias of keys: e^(strength · softplus(map of all values of the key's position)), for each head of keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValueBiasSource {
+    /// n_kv_heads · d_value → n_kv_heads.
+    pub map: LinearSource,
+    /// [n_kv_heads]
+    pub strengths: String,
+}
+
 /// Vectors per distance.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DistanceRows {

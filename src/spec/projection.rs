@@ -6,7 +6,9 @@ use super::added_convolution::AddedConvolution;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::indexer::IndexerSpec;
-use super::projected::{BiasGate, HeadGrowth, HeadScales, LatentSpec, RelativeSource, StepSource};
+use super::projected::{
+    BiasGate, HeadGrowth, HeadScales, LatentSpec, RelativeSource, StepSource, ValueBiasSource,
+};
 use super::rows::KvSharing;
 use super::source::{LinearSource, NormSource, TableSource};
 
@@ -45,6 +47,13 @@ pub struct ProjectionSpec {
     pub kv_convolutions: Option<Box<[AddedConvolution; 2]>>,
     /// A norm of the values, per head.
     pub v_norm: Option<NormSource>,
+    /// Rows by token that are added to values. // [token, n_kv_heads · d_value]
+    pub value_rows: Option<TableSource>,
+    /// Shares of a head's output along the value of the query's own position that are taken away: the tanh of stored values.
+    /// // [head]
+    pub own_value_shares: Option<String>,
+    /// Two stored weights, if attention reads a sum of the residual and what its row keeps.
+    pub sum_with_kept: Option<String>,
     pub latent: Option<Box<LatentSpec>>,
     /// Clamps queries, keys and values to ±clip.
     pub clip: Option<f32>,
@@ -56,6 +65,8 @@ pub struct ProjectionSpec {
     pub bucket_values: Option<TableSource>,
     /// What multiplies the learned bias by distance, by query and head.
     pub bias_gate: Option<Box<BiasGate>>,
+    /// What makes a bias of keys from their values.
+    pub value_bias: Option<Box<ValueBiasSource>>,
     /// Learned vectors per distance.
     pub relative: Option<Box<RelativeSource>>,
     /// Learned vectors per distance in rows and in columns of a picture.
@@ -91,12 +102,16 @@ impl ProjectionSpec {
             head_scales: None,
             kv_convolutions: None,
             v_norm: None,
+            value_rows: None,
+            own_value_shares: None,
+            sum_with_kept: None,
             latent: None,
             clip: None,
             sinks: None,
             norms_after_rope: false,
             bucket_values: None,
             bias_gate: None,
+            value_bias: None,
             relative: None,
             steps: None,
             gate: None,
@@ -108,6 +123,16 @@ impl ProjectionSpec {
             global: None,
             indexer: None,
         }
+    }
+
+    /// Whether what a head gives is more than a sum of values: a norm follows, or the query's own value is taken out.
+    pub fn changes_z(&self) -> bool {
+        self.z_norm.is_some() || self.own_value_shares.is_some()
+    }
+
+    /// Whether what a head gives of one key depends on what it takes from others.
+    pub fn joins_keys(&self) -> bool {
+        self.norm_of_each_z().is_some() || self.own_value_shares.is_some()
     }
 
     /// The norm over all heads' outputs together.

@@ -28,6 +28,8 @@ pub struct NarrowBranch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SumWeights {
     pub tensor: String,
+    /// The shape in which they are stored; one value stands for all dimensions.
+    pub shape: Vec<usize>,
     pub width: usize,
     pub rule: SumRule,
 }
@@ -37,6 +39,10 @@ pub struct SumWeights {
 pub enum SumRule {
     /// β = sigmoid(value / temperature) weighs what the branch adds, and √max(1 − β², least) the residual.
     Circle { temperature: f32, least: f32 },
+    /// tanh(value) weighs what the branch adds.
+    Tanh,
+    /// The value weighs the residual.
+    OfResidual,
 }
 
 impl fmt::Display for SumRule {
@@ -45,14 +51,37 @@ impl fmt::Display for SumRule {
             Self::Circle { temperature, least } => {
                 write!(f, "sigmoid(value / {temperature}), at least {least}")
             }
+            Self::Tanh => f.write_str("tanh(value) of the branch"),
+            Self::OfResidual => f.write_str("the value of the residual"),
         }
     }
 }
 
 impl SumWeights {
+    /// Stored weights of a vector of values.
+    pub fn plain(tensor: String, width: usize, rule: SumRule) -> Self {
+        Self {
+            tensor,
+            shape: vec![width],
+            width,
+            rule,
+        }
+    }
+
     /// The weights of the residual and those of what the branch adds, from the stored values.
     pub fn of_both(&self, stored: &[f32]) -> [Vec<f32>; 2] {
+        let spread = match stored {
+            [value] => vec![*value; self.width],
+            values => values.to_vec(),
+        };
+        self.of_values(&spread)
+    }
+
+    fn of_values(&self, stored: &[f32]) -> [Vec<f32>; 2] {
+        let ones = || vec![1.0; stored.len()];
         match self.rule {
+            SumRule::Tanh => [ones(), stored.iter().map(|v| v.tanh()).collect()],
+            SumRule::OfResidual => [stored.to_vec(), ones()],
             SumRule::Circle { temperature, least } => {
                 let share = |value: &f32| 1.0 / (1.0 + (-value / temperature).exp());
                 let added: Vec<f32> = stored.iter().map(share).collect();

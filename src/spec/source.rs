@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use attnscope_compute::kernels::NumberFormat;
+use attnscope_compute::ops::Activation;
 
 use super::feed_forward::MlpSpec;
 use super::rounded::WeightFormat;
@@ -378,6 +379,15 @@ impl LinearSource {
 /// The statistic that a norm divides by.
 pub use attnscope_compute::ops::NormKind;
 
+/// What multiplies the gain of a norm: 1 + out(act(into x)) for values x that no token changes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GainGrowth {
+    pub values: Vec<f32>,
+    pub into: LinearSource,
+    pub activation: Activation,
+    pub out: LinearSource,
+}
+
 /// A norm and the tensors that hold it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormSource {
@@ -392,6 +402,8 @@ pub struct NormSource {
     pub bias: Option<String>,
     /// The gain is 1 plus the stored values.
     pub adds_one: bool,
+    /// Multiplies the gain for a condition that is the same everywhere.
+    pub grown: Option<Box<GainGrowth>>,
     /// The sigmoid of this layer's output, which reads that of the norm, multiplies the latter.
     pub gate: Option<Box<MlpSpec>>,
     /// Rounds gain and bias after they were read. Set by what-ifs only.
@@ -409,6 +421,7 @@ impl NormSource {
             gain_shape: vec![width],
             bias: None,
             adds_one: false,
+            grown: None,
             gate: None,
             rounded: None,
         }

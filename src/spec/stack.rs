@@ -84,7 +84,10 @@ impl StackSpec {
         own.any(|own| {
             let relative = own.projections.relative.as_deref();
             relative.is_some_and(|relative| relative.embeddings.table().is_none())
-                || matches!(own.attention.bias, Bias::Pairs(_) | Bias::Grid(_))
+                || matches!(
+                    own.attention.bias,
+                    Bias::Pairs(_) | Bias::Grid(_) | Bias::OfValues
+                )
         })
     }
 

@@ -174,6 +174,10 @@ impl<'v, 'a> Walk<'v, 'a> {
                 self.push(format_args!("{key}.{what}"), source, division);
             }
         }
+        if let Some(grown) = &norm.grown {
+            self.linear(format_args!("{key}.growth.into"), &grown.into);
+            self.linear(format_args!("{key}.growth.out"), &grown.out);
+        }
         if let Some(gate) = &norm.gate {
             self.mlp(&format!("{key}.gate"), gate);
         }
@@ -429,7 +433,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         for (what, sum) in ["attn", "mlp"].iter().zip(&block.sums) {
             if let Some(sum) = sum {
                 let key = format_args!("{name}{what}_sum");
-                self.vector(key, &sum.tensor, vec![sum.width]);
+                self.vector(key, &sum.tensor, sum.shape.clone());
             }
         }
         self.added_convolutions(name, ["attn", "mlp"], block.convolutions.as_deref());

@@ -111,14 +111,14 @@ fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
             );
             let end = found.path.last().expect("a path");
             assert!((end - found.logit).abs() <= 1e-4 * largest, "{}", case.name);
-            // Heads are what their sources add, unless a norm of each head makes one source depend on all others.
+            // Heads are what their sources add, unless one source depends on all others.
             let blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
             let mut own = blocks.filter_map(|block| block.own());
-            let norms_heads = own.any(|own| own.projections.norm_of_each_z().is_some());
+            let joins_keys = own.any(|own| own.projections.joins_keys());
             for share in found
                 .shares
                 .iter()
-                .filter(|share| share.of == ShareOf::Head && !norms_heads)
+                .filter(|share| share.of == ShareOf::Head && !joins_keys)
             {
                 let by_key: f64 = share.by_key.iter().sum();
                 assert!(!share.by_key.is_empty(), "{}: {}", case.name, share.place);

@@ -3,7 +3,7 @@
 use attnscope_compute::attention::{
     Alibi, AttentionSpec, Bias, GridSteps, GridWindow, HeadBias, HeadRows, KeyRank, NoVisible,
     Profiles, Relative, RelativeTables, Scale, SoftmaxAxis, StepTables, Streaming, TopKeys,
-    Visibility, Window,
+    ValueBias, Visibility, Window,
 };
 use proptest::prelude::*;
 use testing::effort::tries;
@@ -149,6 +149,27 @@ fn heads_with_steps_in_rows_and_columns_agree() {
                 empty_key: noise(7, if has_key { 2 * 12 } else { 0 }),
                 empty_value: Vec::new(),
             },
+            ..RelativeTables::default()
+        });
+        compare(&case, 3);
+    }
+}
+
+/// A bias of keys that their values make: causal rows, grouped heads, with a stored bias and without.
+#[test]
+fn heads_with_a_bias_made_of_values_agree() {
+    for (n, has_bias) in [(1, true), (70, false), (131, true)] {
+        let spec = AttentionSpec {
+            bias: Bias::OfValues,
+            ..AttentionSpec::plain(4, 2, 12, true)
+        };
+        let mut case = filled(spec, n, n as u64, 1.5);
+        case.relative = Some(RelativeTables {
+            of_values: Some(ValueBias {
+                weights: noise(5, 2 * 2 * 12),
+                biases: has_bias.then(|| noise(6, 2)),
+                strengths: noise(7, 2),
+            }),
             ..RelativeTables::default()
         });
         compare(&case, 3);

@@ -17,6 +17,8 @@ pub enum HeadBias {
     ByDistance(Vec<f32>),
     /// One value for every query and key. // [query, key]
     ByCell(Vec<f32>),
+    /// One value for every key.
+    ByKey(Vec<f32>),
     ByPair(PairBias),
     BySteps(StepBias),
     ByProfile(ProfileBias),
@@ -120,6 +122,10 @@ impl HeadBias {
                 }
                 _ => Self::None,
             },
+            Bias::OfValues => match run.relative.and_then(|tables| tables.of_values.as_ref()) {
+                Some(made) => Self::ByKey(made.of_keys(input.v, spec.kv_head_of(head_idx))),
+                None => Self::None,
+            },
             Bias::None | Bias::Alibi(_) => Self::None,
         }
     }
@@ -167,6 +173,7 @@ impl HeadBias {
             Self::None => 0.0,
             Self::ByDistance(values) => values[n_queries - 1 - query_idx + key_idx],
             Self::ByCell(values) => values[values.len() / n_queries.max(1) * query_idx + key_idx],
+            Self::ByKey(values) => values[key_idx],
             Self::ByPair(pairs) => scale * pairs.of(query_idx, key_idx),
             Self::BySteps(steps) => steps.of(query_idx, key_idx),
             Self::ByProfile(profiles) => profiles.of(query_idx, key_idx),

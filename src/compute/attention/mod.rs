@@ -64,7 +64,7 @@ pub use part::{HeadPart, HeadRows};
 pub use picked_keys::{IndexInput, PickedKeys};
 pub use pooled::{POOLED_CELLS, Pooled};
 pub use profiles::Profiles;
-pub use relative_tables::RelativeTables;
+pub use relative_tables::{RelativeTables, ValueBias};
 pub use repeats::Repeats;
 pub use rope::{
     GridFrequencies, GridPlaces, GridTurn, RopeDirection, RopeScaling, RopeSpec, RopeTable,

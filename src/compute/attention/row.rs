@@ -89,7 +89,8 @@ impl HeadMath<'_> {
             | Bias::Pairs(_)
             | Bias::Steps(_)
             | Bias::Relative(_)
-            | Bias::Profiles(_) => {
+            | Bias::Profiles(_)
+            | Bias::OfValues => {
                 let scale = self.spec.scale.of_bias(self.spec.d_head);
                 let n_queries = self.visibility.n_queries;
                 self.learned.at(query_idx, key_idx, n_queries, scale)

@@ -35,6 +35,10 @@ impl RowBias {
                 HeadBias::ByCell(_) => Self::EachRow,
                 _ => Self::None,
             },
+            Bias::OfValues => match math.learned {
+                HeadBias::ByKey(values) => Self::ByKey(padded(&mut values.iter().copied())),
+                _ => Self::None,
+            },
             Bias::Relative(_)
             | Bias::Grid(_)
             | Bias::Pairs(_)

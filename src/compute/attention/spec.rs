@@ -102,6 +102,8 @@ pub enum Bias {
     Steps(GridSteps),
     Relative(Relative),
     Profiles(Profiles),
+    /// One value for each key and head of keys, which the values of the key's position make.
+    OfValues,
 }
 
 /// Position-dependent query scaling, which keeps long rows as sharp as short ones.

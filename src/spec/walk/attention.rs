@@ -69,6 +69,14 @@ impl<'a> Walk<'_, 'a> {
         self.norm(format_args!("{name}.v_norm"), maps.v_norm.as_ref(), Some(v));
         let of_keys = maps.kv_convolutions.as_deref();
         self.added_convolutions(&format!("{name}."), ["k", "v"], of_keys);
+        self.table(format_args!("{name}.value_rows"), maps.value_rows.as_ref());
+        let (shares, kept) = (maps.own_value_shares.as_ref(), maps.sum_with_kept.as_ref());
+        self.optional_vector(
+            format_args!("{name}.own_value_shares"),
+            shares,
+            spec.n_heads,
+        );
+        self.optional_vector(format_args!("{name}.sum_with_kept"), kept, 2);
         self.position(name, maps);
         if let Some(tensor) = &maps.sinks {
             let shape = vec![spec.n_heads];
@@ -172,6 +180,11 @@ impl<'a> Walk<'_, 'a> {
                 let key = format_args!("{name}.bias_gate.scales");
                 self.vector(key, &gate.scales, gate.scales_shape());
             }
+        }
+        if let Some(made) = &maps.value_bias {
+            self.linear(format_args!("{name}.value_bias"), &made.map);
+            let key = format_args!("{name}.value_bias.strengths");
+            self.vector(key, &made.strengths, vec![made.map.n_out()]);
         }
         if let Some([rows, columns]) = maps.steps.as_ref().and_then(|steps| steps.tables.as_ref()) {
             self.with_use(Use::EveryDistance, |walk| {

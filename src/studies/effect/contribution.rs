@@ -247,9 +247,9 @@ impl Tap for Weighing<'_> {
         let Some((attention, projections)) = found else {
             return Ok(());
         };
-        if projections.z_norm.is_some() {
+        if projections.changes_z() {
             let problem = format!(
-                "{}: a norm of all heads stands between their outputs and the output map, so that a value has no length of its own behind it",
+                "{}: a norm of all heads stands between their outputs and the output map, or a query's own value is taken out of them, so that a value has no length of its own behind it",
                 self.model.spec.family
             );
             return Err(Error::Setting(problem));

@@ -73,9 +73,9 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
         );
         return Err(Error::Setting(problem));
     }
-    if projections.z_norm.is_some() {
+    if projections.changes_z() {
         let problem = format!(
-            "{}: a norm of all heads stands between their outputs and the output map, so that what a head writes is no product of matrices",
+            "{}: a norm of all heads stands between their outputs and the output map, or a query's own value is taken out of them, so that what a head writes is no product of matrices",
             spec.family
         );
         return Err(Error::Setting(problem));

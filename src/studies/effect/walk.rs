@@ -83,7 +83,7 @@ impl Walk<'_> {
         let of = |sum: &Option<Box<SumWeights>>| -> Result<Option<[Vec<f32>; 2]>> {
             let Some(sum) = sum else { return Ok(None) };
             let tensors = &self.model.checkpoint.tensors;
-            let stored = tensors.expect(&sum.tensor, &[sum.width])?.widen()?;
+            let stored = tensors.expect(&sum.tensor, &sum.shape)?.widen()?;
             Ok(Some(sum.of_both(&stored)))
         };
         Ok([of(attn)?, of(mlp)?])
@@ -139,10 +139,11 @@ impl Walk<'_> {
                 }
                 None => of_head.to_vec(),
             };
-            // A norm of the head makes what it takes from one key depend on all others.
-            let by_key = match projections.norm_of_each_z() {
-                Some(_) => Vec::new(),
-                None => self.by_key((grid, layer_idx), attention, head_idx, &gated),
+            // A norm of the head makes what it takes from one key depend on all others, and so does its own value taken out.
+            let by_key = if projections.joins_keys() {
+                Vec::new()
+            } else {
+                self.by_key((grid, layer_idx), attention, head_idx, &gated)
             };
             self.shares.push(Share {
                 of: ShareOf::Head,

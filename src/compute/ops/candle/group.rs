@@ -221,21 +221,22 @@ fn norms(vectors: &Tensor) -> Result<Tensor> {
     squares.sum(2)?.sqrt()?.to_dtype(DType::F32)
 }
 
-/// The learned bias of each head; queries and keys are copied to the host if it depends on them.
+/// The learned bias of each head; queries, keys and values are copied to the host if it depends on them.
 fn learned(run: &Run<'_>, input: Input<'_>, heads: &Range<usize>) -> Result<Vec<HeadBias>> {
     let depends = matches!(run.spec.bias, Bias::Relative(_) | Bias::Steps(_));
-    let on_host = |values: &Tensor| {
+    let on_host = |values: &Tensor, depends: bool| {
         if depends {
             host(values)
         } else {
             Ok(Vec::new())
         }
     };
-    let (q, k) = (on_host(input.q)?, on_host(input.k)?);
+    let (q, k) = (on_host(input.q, depends)?, on_host(input.k, depends)?);
+    let v = on_host(input.v, run.spec.bias == Bias::OfValues)?;
     let input = HeadInput {
         q: &q,
         k: &k,
-        v: &[],
+        v: &v,
     };
     let of_head = |head_idx| HeadBias::of(run, input, head_idx);
     Ok(heads.clone().map(of_head).collect())
@@ -291,6 +292,15 @@ fn bias_table(
             let values: Vec<f32> = learned.iter().flat_map(of_head).collect();
             let n_distances = values.len() / n_heads.max(1);
             BiasTable::OfDistances(Tensor::from_vec(values, (n_heads, n_distances), device)?)
+        }
+        Bias::OfValues => {
+            let n_keys = run.visibility.n_keys;
+            let of_head = |bias: &HeadBias| match bias {
+                HeadBias::ByKey(values) => values.clone(),
+                _ => vec![0.0; n_keys],
+            };
+            let values: Vec<f32> = learned.iter().flat_map(of_head).collect();
+            BiasTable::OfKeys(Tensor::from_vec(values, (n_heads, 1, n_keys), device)?)
         }
         Bias::Buckets(_)
         | Bias::Relative(_)
