@@ -47,7 +47,7 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 61] = [
+const OTHER_PARTS: [&str; 66] = [
     "lang_embeddings",
     "patch_merge_mlp.",
     "pooler",
@@ -109,6 +109,11 @@ const OTHER_PARTS: [&str; 61] = [
     "proj.conv2.",
     "mask_decoder.",
     "shared_image_embedding.",
+    "gemma_expert.",
+    "action_in_proj.",
+    "action_out_proj.",
+    "action_time_mlp_",
+    "state_proj.",
 ];
 
 const ADAPTERS: [&str; 10] = [

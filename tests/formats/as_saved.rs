@@ -72,6 +72,8 @@ fn what_wraps_a_text_model_is_read_as_the_version_that_saved_it_ran_it() {
         ("aya_vision-4.57", "--set logit_scale=0.0625"),
         ("mistral3-5.17", "other heads or modalities"),
         ("pi0-5.24", "every token sees every other one"),
+        // Its expert in acting and its vision.
+        ("pi0-5.24", "30 tensors of other heads or modalities"),
     ] {
         let model = opened(&case(name).join("model"), &[]);
         let gap = furthest(&model, name);
