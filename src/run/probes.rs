@@ -81,11 +81,14 @@ fn other_token(tokens: &[u32], position_idx: usize, d_vocab: usize) -> u32 {
     other.unwrap_or((token + 1) % d_vocab.max(1) as u32)
 }
 
+/// What a probe tells by how far outputs of its copies moved.
+type Conclude<'m, T> = Box<dyn FnOnce(&[Moved]) -> Probed<T> + 'm>;
+
 /// A probe that can run: changed copies of a prompt, and what follows from what moved in them.
 struct Ready<'m, T> {
     prompt: Input,
     copies: Vec<Copy>,
-    conclude: Box<dyn FnOnce(&[Moved]) -> Probed<T> + 'm>,
+    conclude: Conclude<'m, T>,
 }
 
 /// A probe, or the reason why it says nothing of this model and prompt.
