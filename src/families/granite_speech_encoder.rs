@@ -161,23 +161,17 @@ impl Block<'_> {
         let Bias::Relative(Relative { span, .. }) = own.bias else {
             return ProjectionSpec::plain(q, k, v, o);
         };
-        let relative = RelativeSource {
-            embeddings: DistanceRows::Shared {
-                table: TableSource {
-                    tensor: format!("{at}.rel_pos_emb.weight"),
-                    n_rows: 2 * self.farthest + 1,
-                    width: own.d_head,
-                },
-                n_heads: own.n_heads,
-                middle: self.farthest,
-                is_reversed: false,
-                span,
+        let relative = RelativeSource::plain(DistanceRows::Shared {
+            table: TableSource {
+                tensor: format!("{at}.rel_pos_emb.weight"),
+                n_rows: 2 * self.farthest + 1,
+                width: own.d_head,
             },
-            norm: None,
-            key: None,
-            query: None,
-            biases: None,
-        };
+            n_heads: own.n_heads,
+            middle: self.farthest,
+            is_reversed: false,
+            span,
+        });
         ProjectionSpec {
             relative: Some(Box::new(relative)),
             ..ProjectionSpec::plain(q, k, v, o)

@@ -208,23 +208,17 @@ impl Side<'_> {
             }),
             ..self.attention(false)
         };
-        let relative = RelativeSource {
-            embeddings: DistanceRows::Shared {
-                table: TableSource {
-                    tensor: format!("{}embed_positions.pe_k.weight", self.base),
-                    n_rows: 2 * span,
-                    width: self.d_head,
-                },
-                n_heads: self.n_heads,
-                middle: span,
-                is_reversed: false,
-                span,
+        let relative = RelativeSource::plain(DistanceRows::Shared {
+            table: TableSource {
+                tensor: format!("{}embed_positions.pe_k.weight", self.base),
+                n_rows: 2 * span,
+                width: self.d_head,
             },
-            norm: None,
-            key: None,
-            query: None,
-            biases: None,
-        };
+            n_heads: self.n_heads,
+            middle: span,
+            is_reversed: false,
+            span,
+        });
         let block = |layer_idx: usize| {
             let at = format!("layers.{layer_idx}");
             let projections = ProjectionSpec {

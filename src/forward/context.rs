@@ -121,25 +121,18 @@ impl<'a, O: Ops> BlockContext<'a, O> {
     /// Makes the context for `copies` copies of the current run.
     pub(super) fn spread(&self, copies: usize) -> Self {
         Self {
-            ops: self.ops,
-            tensors: self.tensors,
-            sequence: self.sequence,
-            bucket_values: self.bucket_values.clone(),
-            memory: self.memory.as_ref().map(|memory| Memory {
-                hidden: memory.hidden,
-                sequence: memory.sequence,
-                ends: memory.ends,
-            }),
-            pace: self.pace,
             copies: Some(copies),
-            n_past: self.n_past,
             known: None,
+            ..self.over(self.sequence)
         }
     }
 
     /// Makes the context of a layer that has other tokens than the prompt.
     #[must_use]
-    pub fn over<'b>(&'b self, sequence: &'b Sequence) -> BlockContext<'b, O> {
+    pub fn over<'b>(&self, sequence: &'b Sequence) -> BlockContext<'b, O>
+    where
+        'a: 'b,
+    {
         BlockContext {
             ops: self.ops,
             tensors: self.tensors,

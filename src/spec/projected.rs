@@ -156,6 +156,19 @@ pub struct RelativeSource {
     pub biases: Option<QueryBiases>,
 }
 
+impl RelativeSource {
+    /// Vectors that queries meet as they are stored.
+    pub fn plain(embeddings: DistanceRows) -> Self {
+        Self {
+            embeddings,
+            norm: None,
+            key: None,
+            query: None,
+            biases: None,
+        }
+    }
+}
+
 /// Vectors per distance in rows and in columns of a picture, shared by all heads, or values of each head. An empty place of a window holds the biases of the
 /// maps of keys and values.
 #[derive(Debug, Clone, PartialEq, Default)]

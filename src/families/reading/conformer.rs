@@ -296,23 +296,17 @@ impl<'a> Conformer<'a> {
         let span = match (self.distances, self.span()) {
             (Distances::Sines(span), _) => span,
             (Distances::Stored([before, after]), Some(span)) => {
-                let relative = RelativeSource {
-                    embeddings: DistanceRows::Shared {
-                        table: TableSource {
-                            tensor: format!("{at}.distance_embedding.weight"),
-                            n_rows: before + after + 1,
-                            width: self.d_head,
-                        },
-                        n_heads: self.n_heads,
-                        middle: before,
-                        is_reversed: true,
-                        span,
+                let relative = RelativeSource::plain(DistanceRows::Shared {
+                    table: TableSource {
+                        tensor: format!("{at}.distance_embedding.weight"),
+                        n_rows: before + after + 1,
+                        width: self.d_head,
                     },
-                    norm: None,
-                    key: None,
-                    query: None,
-                    biases: None,
-                };
+                    n_heads: self.n_heads,
+                    middle: before,
+                    is_reversed: true,
+                    span,
+                });
                 return ProjectionSpec {
                     relative: Some(Box::new(relative)),
                     ..ProjectionSpec::plain(q, k, v, o)
