@@ -5,22 +5,12 @@ use serde_json::{Map, Value as Json, json};
 
 use super::pickle::Pickled;
 use super::value::Value;
+use crate::head_names::HEADS;
 
 /// Limits on nested modules, and on modules.
 const DEEPEST: usize = 64;
 const MOST: usize = 1 << 16;
 
-/// What code calls the number of heads. One name stands for all of them.
-const HEADS: [&str; 8] = [
-    "n_heads",
-    "n_head",
-    "num_heads",
-    "nhead",
-    "heads",
-    "num_attention_heads",
-    "n_attn_heads",
-    "head_count",
-];
 const ACTIVATIONS: [&str; 5] = [
     "activation",
     "act",
@@ -75,6 +65,7 @@ fn gather(
     for (key, value) in &heap.dicts[object.state].entries {
         let Value::Text(key) = key else { continue };
         match (key.as_ref(), value) {
+            // One name stands for all of them.
             (name, Value::Int(n)) if HEADS.contains(&name) && *n > 0 => {
                 found.add(HEADS[0], json!(n));
             }
@@ -138,4 +129,85 @@ fn activation(name: &str) -> Option<&'static str> {
         "silu" | "SiLU" => "silu",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::super::globals::Scope;
+    use super::super::pickle::read;
+    use super::super::value::DictKind;
+    use super::*;
+
+    fn text(word: &str) -> Value<'static> {
+        Value::Text(Rc::from(word))
+    }
+
+    /// Adds a module with attributes, and other modules inside of it.
+    fn module(
+        pickled: &mut Pickled<'static>,
+        class: &str,
+        attributes: &[(&str, Value<'static>)],
+        inside: Vec<(&str, Value<'static>)>,
+    ) -> Value<'static> {
+        let heap = &mut pickled.heap;
+        let inside = inside.into_iter().map(|(name, value)| (text(name), value));
+        let modules = heap.add_dict(DictKind::Plain, inside.collect());
+        let object = heap.add_object(Rc::from(class));
+        let Value::Object(idx) = object else {
+            unreachable!("an object")
+        };
+        let state = heap.objects[idx].state;
+        let own = attributes
+            .iter()
+            .map(|(name, value)| (text(name), value.clone()));
+        heap.dicts[state].entries.extend(own);
+        heap.dicts[state]
+            .entries
+            .push((text("_modules"), Value::Dict(modules)));
+        object
+    }
+
+    #[test]
+    fn what_modules_disagree_on_is_not_taken_and_a_head_tells_nothing_of_layers() {
+        let mut pickled = read(b"N.", Scope::Data).expect("a pickle of None");
+        let pickled = &mut pickled;
+        let norm = "torch.nn.modules.normalization.LayerNorm";
+        let attention = |pickled: &mut _, n, eps| {
+            let normed = module(pickled, norm, &[("eps", Value::Float(eps))], Vec::new());
+            module(
+                pickled,
+                "mine.Attention",
+                &[("num_heads", Value::Int(n))],
+                vec![("norm", normed)],
+            )
+        };
+        let (one, other) = (attention(pickled, 4, 1e-3), attention(pickled, 2, 1e-3));
+        let act = module(pickled, "torch.nn.modules.activation.GELU", &[], Vec::new());
+        let layer = module(pickled, "mine.Layer", &[], vec![("act", act)]);
+        let of_head = module(pickled, "torch.nn.modules.activation.ReLU", &[], Vec::new());
+        let head = module(
+            pickled,
+            "torch.nn.modules.container.Sequential",
+            &[],
+            vec![("1", of_head)],
+        );
+        let layers = module(
+            pickled,
+            "mine.List",
+            &[],
+            vec![("0", layer), ("1", one), ("2", other)],
+        );
+        let whole = module(
+            pickled,
+            "mine.Model",
+            &[],
+            vec![("layers", layers), ("head", head)],
+        );
+        let found = of(pickled, &whole);
+        assert_eq!(found.get("n_heads"), None);
+        assert_eq!(found["norm_eps"], json!(1e-3));
+        assert_eq!(found["activation"], json!("gelu"));
+    }
 }

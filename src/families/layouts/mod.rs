@@ -298,20 +298,33 @@ impl Facts<'_> {
         if self.by_statement(key, names) || self.overrides.has(field) {
             return;
         }
-        match self.stated_anywhere(names) {
+        match self.stated_anywhere(names, |value| !value.is_null()) {
             Some((place, value)) => self.config.put(key, value, Origin::Derived(place)),
             None => self.missing.push(field),
         }
     }
 
-    /// A value under one of several names in any dictionary that a trainer stores with the weights.
-    fn stated_anywhere(&self, names: &[&str]) -> Option<(String, Value)> {
-        self.plain_values.iter().find_map(|(place, values)| {
+    /// A value under one of several names that fits, in any dictionary that a trainer stores with the weights, or beside them.
+    fn stated_anywhere(
+        &self,
+        names: &[&str],
+        fits: impl Fn(&Value) -> bool,
+    ) -> Option<(String, Value)> {
+        let found = |value: Option<&Value>| value.filter(|value| fits(value)).cloned();
+        let inside = self.plain_values.iter().find_map(|(place, values)| {
+            names
+                .iter()
+                .find_map(|name| Some((format!("{place} {name}"), found(values.get(*name))?)))
+        });
+        let alone = || {
             names.iter().find_map(|name| {
-                let value = values.get(name).filter(|value| !value.is_null())?;
-                Some((format!("{place} {name}"), value.clone()))
+                Some((
+                    format!("the file's {name}"),
+                    found(self.plain_values.get(*name))?,
+                ))
             })
-        })
+        };
+        inside.or_else(alone)
     }
 
     /// A whole number of the configuration, including what the user set.

@@ -1,9 +1,9 @@
 //! Parts outside the layers of `torch.nn` models. Their authors chose the names, so shapes and words in the names identify them.
 
+use attnscope_checkpoint::HEADS;
 use attnscope_compute::error::Result;
 
 use super::Facts;
-use super::homemade::HEADS;
 
 /// The tensor that every encoder and decoder layer has.
 pub const SELF_ATTENTION: &str = "self_attn.in_proj_weight";

@@ -1,13 +1,13 @@
 //! The heads of home-made attention: their number by what names, shapes and buffers tell, and their widths.
 
-use attnscope_checkpoint::Origin;
+use attnscope_checkpoint::{HEADS, Origin};
 use attnscope_compute::error::Result;
 
 use super::super::Facts;
 use super::HomeMade;
 use super::stack::Entry;
 use super::untold::Untold;
-use super::values::{HEADS, stated};
+use super::values::stated;
 
 impl HomeMade<'_> {
     fn d_q(&self) -> usize {

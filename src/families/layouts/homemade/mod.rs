@@ -21,7 +21,6 @@ use self::pair::{Beside, Pair};
 use self::parts::Parts;
 use self::stack::{Entry, Stack};
 use self::untold::Untold;
-pub use self::values::HEADS;
 use super::{Facts, Layout};
 use crate::reading::described::{HEAD, name_in_layer};
 
@@ -59,7 +58,7 @@ pub fn refused(refusal: Error) -> Error {
             file,
             tensor,
             problem: format!(
-                "{problem} (read as home-made code: no config.json is beside it, and no library has all these names)"
+                "{problem} (read as home-made code: no config.json names its kind, and no library has all these names)"
             ),
         },
         other => other,
@@ -368,7 +367,8 @@ impl<'a> HomeMade<'a> {
             facts.by_names("norm_first", is_first);
             return is_first;
         }
-        if let Some((_, Value::Bool(is_first))) = facts.stated_anywhere(&["norm_first"]) {
+        let stated = facts.stated_anywhere(&["norm_first"], Value::is_boolean);
+        if let Some((_, Value::Bool(is_first))) = stated {
             facts.needed("norm_first", "norm_first", &["norm_first"]);
             return is_first;
         }
@@ -429,7 +429,11 @@ impl<'a> HomeMade<'a> {
                 &format!("{} ([tensors] says otherwise)", gate.first),
             );
         }
-        let is_stated = || facts.stated_anywhere(&["activation"]).is_some();
+        let is_stated = || {
+            facts
+                .stated_anywhere(&["activation"], Value::is_string)
+                .is_some()
+        };
         if facts.overrides.has("activation") || is_stated() {
             facts.needed("activation", "activation", &["activation"]);
             return;
