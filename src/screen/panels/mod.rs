@@ -15,6 +15,7 @@ pub mod compare;
 mod compare_differs;
 pub mod effect;
 pub mod effect_path;
+mod effect_ranking;
 mod grid_scale;
 pub mod head;
 mod head_grid;
