@@ -458,3 +458,28 @@ fn bad_input_is_one_line() {
     let said = refused("diff", &model, &arguments);
     assert_says(&said, &["--map", "from 0 to 2"]);
 }
+
+#[test]
+fn a_model_in_stages_is_compared_with_its_trace_up_to_its_last_states() {
+    let case = testing::root().join("fixtures/oracle/maskformer_swin");
+    let (model, picture) = (case.join("model"), case.join("picture.png"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace.safetensors");
+    let image = ["--image", path(&picture)];
+    let of_trace = [
+        "trace",
+        path(&model),
+        "--quiet",
+        "--hooks",
+        "all",
+        "--output",
+        path(&output),
+    ];
+    let ran = attnscope(&[&of_trace[..], &image].concat());
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let same = diff(&model, &output, &image);
+    assert_eq!((same.code, same.said.as_str()), (Some(0), ""));
+    let hooks = same.json["hooks"].as_array().expect("hooks");
+    let after = hooks.iter().filter(|hook| hook["layer"].is_null());
+    assert_eq!(after.count(), 1, "{hooks:?}");
+}
