@@ -77,6 +77,11 @@ impl Checkpoint {
         }
     }
 
+    /// Sets the reason why prompts must be token ids although there is a tokenizer: it is that of another part.
+    pub fn has_text_of_another_part(&mut self, reason: &'static str) {
+        self.tokenizer = TokenizerFile::Elsewhere(reason);
+    }
+
     /// Lists the files that it is read from.
     pub fn files(&self) -> Vec<&Path> {
         let mut files = vec![self.config.path()];

@@ -171,6 +171,22 @@ const OF_SOUND: [(&str, &str); 5] = [
     ("voxtral_realtime", "audio_config"),
 ];
 
+/// Models of whose parts one is read whose ids are not those of the tokenizer beside the weights, and what to give.
+const OTHER_IDS: [(&str, &str); 3] = [
+    (
+        "bark",
+        "ids of text begin at text_encoding_offset of the generation settings, which a tokenizer does not add",
+    ),
+    (
+        "musicgen",
+        "the decoder that is read takes codes of sound, and the tokenizer is that of the text encoder",
+    ),
+    (
+        "musicgen_melody",
+        "the decoder that is read takes codes of sound, and the tokenizer is that of the text encoder",
+    ),
+];
+
 /// The part of such a model that is read.
 fn part_of_sound(config: &Config) -> Option<Config> {
     let kind = config.get("model_type")?.as_str()?;
@@ -218,6 +234,12 @@ fn read_spec(
     }
     let stated = checkpoint.config.get("model_type").and_then(Value::as_str);
     let stated = stated.map(str::to_owned);
+    let other = OTHER_IDS
+        .iter()
+        .find(|(kind, _)| stated.as_deref() == Some(*kind));
+    if let Some((_, reason)) = other {
+        checkpoint.has_text_of_another_part(reason);
+    }
     overrides.before(&mut checkpoint.config);
     generation::complete(checkpoint);
     published::rename_keys(&mut checkpoint.config);

@@ -384,3 +384,22 @@ fn labels_read_as_the_text_does() {
         ["<s>", "<pad>", "</s>", "<unk>"]
     );
 }
+
+#[test]
+fn the_tokenizer_of_another_part_is_not_taken_for_that_of_what_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let from = testing::root().join("fixtures");
+    for (file, place) in [
+        ("config.json", "oracle/bark/model"),
+        ("model.safetensors", "oracle/bark/model"),
+        ("tokenizer.json", "induction"),
+    ] {
+        let copied = std::fs::copy(from.join(place).join(file), directory.path().join(file));
+        copied.expect("copies");
+    }
+    let model = directory.path().to_str().expect("a path");
+    let ran = testing::checkpoint_copy::attnscope(&["report", model, "--text", "the old king"]);
+    assert_eq!(ran.status.code(), Some(2));
+    let said = testing::checkpoint_copy::text(&ran.stderr);
+    testing::refusal::assert_says(&said, &["text_encoding_offset", "give ids with --tokens"]);
+}
