@@ -193,9 +193,11 @@ pub(super) fn explains(
         Some("queries") => return Some(Axis::Queries),
         _ => {}
     }
-    // If a softmax over queries is declared, columns sum to 1 by construction, including padded queries.
-    if layer.spec.softmax_axis == SoftmaxAxis::Queries {
-        return Some(Axis::Queries);
+    // If another softmax is declared, its cells sum to 1 by construction, including those of padded queries.
+    match layer.spec.softmax_axis {
+        SoftmaxAxis::Keys => {}
+        SoftmaxAxis::Queries => return Some(Axis::Queries),
+        SoftmaxAxis::Heads => return Some(Axis::Heads),
     }
     let audit = head.audit.as_ref();
     let of_queries = audit.and_then(|audit| audit.query_axis_deviation);

@@ -36,9 +36,10 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<Swept> {
     let (stack, layer_idx, heads) = args.place.find(&opened.model.spec)?;
     let spec = opened.model.spec.attention(stack, layer_idx);
     let spec = spec.ok_or_else(|| missing("layer", layer_idx, 0))?;
-    if spec.softmax_axis == SoftmaxAxis::Queries {
+    if spec.softmax_axis != SoftmaxAxis::Keys {
         let problem = format!(
-            "layer {layer_idx}: its softmax runs over queries; no row of scores has a softmax to sweep"
+            "layer {layer_idx}: its softmax runs over {}; no row of scores has a softmax to sweep",
+            spec.softmax_axis
         );
         return Err(Error::Setting(problem).into());
     }

@@ -46,11 +46,16 @@ static FIELDS: &[Field] = &[
             number => Scale::Factor(finite(number).filter(|n| *n != 0.0)? as f32),
         }))
     }),
-    field("softmax_axis", "keys or queries", |text| match text {
-        "keys" => Some(Given::SoftmaxAxis(SoftmaxAxis::Keys)),
-        "queries" => Some(Given::SoftmaxAxis(SoftmaxAxis::Queries)),
-        _ => None,
-    }),
+    field(
+        "softmax_axis",
+        "keys, queries or heads",
+        |text| match text {
+            "keys" => Some(Given::SoftmaxAxis(SoftmaxAxis::Keys)),
+            "queries" => Some(Given::SoftmaxAxis(SoftmaxAxis::Queries)),
+            "heads" => Some(Given::SoftmaxAxis(SoftmaxAxis::Heads)),
+            _ => None,
+        },
+    ),
     field("mask", "causal or bidirectional", |text| match text {
         "causal" => Some(Given::Causal(true)),
         "bidirectional" => Some(Given::Causal(false)),

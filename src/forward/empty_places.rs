@@ -3,13 +3,16 @@
 use attnscope_compute::attention::{
     HeadSummary, RelativeTables, Run, SoftmaxAxis, StepTables, ValueBias,
 };
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::NumberFormat;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{LinearSource, PairValues, ProjectionSpec, StepSource, ValueBiasSource};
 
 use super::rounded::round_read;
 use super::weights::WeightReader;
+
+/// Pairs of a query and a key for which a softmax over heads holds a value: 1 GiB of them.
+const MOST_PAIRS: usize = 1 << 28;
 
 impl<'a, O: Ops> WeightReader<'a, O> {
     /// Reads what the learned bias of an attention is made of, beside a table of buckets.
@@ -87,6 +90,12 @@ pub(super) fn attend_beside_empty<O: Ops>(
     z: &mut O::Buffer,
 ) -> Result<Vec<HeadSummary>> {
     let spec = run.spec;
+    let n_pairs = run.visibility.n_queries_to_run() * run.visibility.n_keys;
+    if spec.softmax_axis == SoftmaxAxis::Heads && n_pairs > MOST_PAIRS {
+        return Err(Error::Prompt(format!(
+            "a softmax over heads holds a value for each pair of a query and a key: expected at most {MOST_PAIRS} pairs, found {n_pairs}"
+        )));
+    }
     let empty = run.relative.map(|tables| &tables.steps.empty_value[..]);
     let Some(empty) =
         empty.filter(|empty| !empty.is_empty() && spec.softmax_axis == SoftmaxAxis::Keys)

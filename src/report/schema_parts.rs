@@ -55,7 +55,8 @@ pub(super) fn family(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(super) fn softmax_axis(_: &mut SchemaGenerator) -> Schema {
-    let axes = [SoftmaxAxis::Keys, SoftmaxAxis::Queries].map(|axis| axis.to_string());
+    let axes =
+        [SoftmaxAxis::Keys, SoftmaxAxis::Queries, SoftmaxAxis::Heads].map(|axis| axis.to_string());
     one_of(axes.iter().map(String::as_str))
 }
 

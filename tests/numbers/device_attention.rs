@@ -97,6 +97,7 @@ fn long_rows(candle: &Candle) {
         (1, SoftmaxAxis::Keys),
         (700, SoftmaxAxis::Keys),
         (500, SoftmaxAxis::Queries),
+        (500, SoftmaxAxis::Heads),
     ] {
         let spec = AttentionSpec {
             softmax_axis: axis,

@@ -61,6 +61,25 @@ class Fused(nn.Module):
         return (self.head(x[:, [-1]]), None) if self.last else self.head(x)
 
 
+class OverHeads(Fused):
+    """Attention whose softmax runs over heads: the second axis of [batch, head, query, key]."""
+
+    def __init__(self, hides=False):
+        super().__init__()
+        self.hides = hides
+
+    def blocks(self, x):
+        batch, n, width = x.shape
+        for block in self.h:
+            q, k, v = (y.view(batch, n, H, width // H).transpose(1, 2) for y in block.c_attn(block.l1(x)).split(D, dim=2))
+            scores = q @ k.transpose(-2, -1) * (width // H) ** -0.5
+            if self.hides:
+                scores = scores.masked_fill(torch.ones(n, n).tril() == 0, -1e9)
+            x = x + block.c_proj((scores.softmax(1) @ v).transpose(1, 2).reshape(batch, n, width))
+            x = x + block.out(F.gelu(block.fc(block.l2(x))))
+        return self.ln(x)
+
+
 class OneHead(nn.Module):
     def __init__(self, model):
         super().__init__()

@@ -13,7 +13,7 @@ import attnscope
 from attnscope import _program
 from attnscope._describe.judging import _loaded
 from pairs import sines
-from styles import D, H, V, Einsum, Encoder, Fused, HeadModules, Llama, Parallel, rotated_as_complex, rotated_by_halves
+from styles import D, H, V, Einsum, Encoder, Fused, HeadModules, Llama, OverHeads, Parallel, rotated_as_complex, rotated_by_halves
 
 N = 12
 
@@ -110,6 +110,12 @@ class Describes(Describing):
 
     def test_a_softmax_over_queries_is_said_as_it_is(self):
         self.exact(HeadModules(dim=-2), 'softmax_axis = "queries"')
+
+    def test_a_softmax_over_heads_is_said_as_it_is(self):
+        self.exact(OverHeads(), 'softmax_axis = "heads"', 'mask = "bidirectional"')
+
+    def test_hidden_keys_that_get_a_share_of_each_head_are_refused(self):
+        self.refused(OverHeads(hides=True), "the softmax runs over heads, and gives keys that a mask hides the same share in each")
 
     def test_attention_without_an_output_map(self):
         self.assertNotIn("\no = ", self.exact(HeadModules(projects=False)))

@@ -183,6 +183,11 @@ class Runs(unittest.TestCase):
             self.assertLess((found[SCORES] - plain[SCORES])[1][seen[1]].abs().max(), 1e-6, way)
             found = self.change(subject, "softmax_axis", "queries", last)
             self.assertLess((found[PATTERN].sum(1) - 1).abs().max(), 1e-5, way)
+            open_heads = [{"key": key, "value": value, "places": last} for key, value in (("softmax_axis", "heads"), ("mask", "none"))]
+            found = self.run_it(subject, changes=open_heads)
+            self.assertLess((found[PATTERN].sum(0) - 1).abs().max(), 1e-5, way)
+            with self.assertRaisesRegex(Unusable, "softmax_axis=heads: its mask is -inf in every head"):
+                self.change(subject, "softmax_axis", "heads", last)
             found = self.change(subject, "mask", "none", last)
             self.assertGreater(found[PATTERN].min(), 0, way)
             self.assertLess((found[PATTERN] - (plain["blocks.1.attn.rot_q"] @ plain["blocks.1.attn.rot_k"].mT / 8 ** 0.5).softmax(-1))

@@ -79,19 +79,16 @@ pub static OUTPUT_NORM: Statistic = Statistic {
     compute: Compute::Head(output_norm, Gather::Mean),
 };
 
-fn real_output_norms<'a>(head: &HeadEvidence<'a>) -> impl Iterator<Item = (f64, f64)> + use<'a> {
-    let pairs = head
-        .output_norms
-        .iter()
-        .zip(head.resid_norms)
-        .zip(&head.summary.rows);
+/// Norms of real queries alone. // norms: [query]
+fn of_real<'a>(norms: &'a [f32], head: &HeadEvidence<'a>) -> impl Iterator<Item = f64> + use<'a> {
+    let pairs = norms.iter().zip(&head.summary.rows);
     pairs
         .filter(|(_, row)| row.is_real)
-        .map(|((out, resid), _)| (f64::from(*out), f64::from(*resid)))
+        .map(|(norm, _)| f64::from(*norm))
 }
 
 fn output_norm(head: &HeadEvidence<'_>) -> f64 {
-    mean(real_output_norms(head).map(|(out, _)| out))
+    mean(of_real(head.output_norms, head))
 }
 
 pub static OUTPUT_SHARE: Statistic = Statistic {
@@ -107,5 +104,6 @@ pub static OUTPUT_SHARE: Statistic = Statistic {
 };
 
 fn output_share(head: &HeadEvidence<'_>) -> f64 {
-    mean(real_output_norms(head).map(|(out, resid)| out / resid))
+    let pairs = of_real(head.output_norms, head).zip(of_real(head.resid_norms, head));
+    mean(pairs.map(|(out, resid)| out / resid))
 }

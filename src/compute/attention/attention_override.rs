@@ -151,13 +151,13 @@ pub fn attend_with_override(
         .map(|head_idx| {
             let odd = odd.of_head(head_idx);
             let mut cells = scores(run, input, head_idx, &odd);
-            if !matches!(odd.softmax, Some(SoftmaxOverride::OverHeads { .. })) {
+            if over_heads_leaking(spec, &odd).is_none() {
                 normalise(run, head_idx, &odd, &mut cells);
             }
             cells
         })
         .collect(); // [head][query, key]
-    if let Some(SoftmaxOverride::OverHeads { leaks }) = odd.softmax {
+    if let Some(leaks) = over_heads_leaking(spec, odd) {
         over_heads(&mut patterns, leaks);
     }
     let parts: Vec<Vec<f32>> = patterns
@@ -177,6 +177,15 @@ pub fn attend_with_override(
         }
     }
     together
+}
+
+/// For a softmax over heads, whether hidden keys get their share too.
+fn over_heads_leaking(spec: &AttentionSpec, odd: &AttentionOverride) -> Option<bool> {
+    match (odd.softmax, spec.softmax_axis) {
+        (Some(SoftmaxOverride::OverHeads { leaks }), _) => Some(leaks),
+        (None, SoftmaxAxis::Heads) => Some(false),
+        _ => None,
+    }
 }
 
 /// A head, possibly served by another kv head than its own.
@@ -216,7 +225,7 @@ fn scores(
         sink: run.sinks.map(|sinks| sinks[head_idx]),
         k_norms: &k_norms,
         value_norms: None,
-        column_log_sum_exp: None,
+        log_sums: None,
     };
     let mut cells = vec![0.0; n_queries * n_keys];
     head.products(&(0..n_queries), n_keys, &mut cells);
@@ -298,6 +307,8 @@ fn normalise(run: &Run<'_>, head_idx: usize, odd: &AttentionOverride, cells: &mu
     let declared = match run.spec.softmax_axis {
         SoftmaxAxis::Keys => SoftmaxOverride::OverKeys,
         SoftmaxAxis::Queries => SoftmaxOverride::OverQueries,
+        // Normalised with all heads beside it.
+        SoftmaxAxis::Heads => return,
     };
     let softmax = odd.softmax.unwrap_or(declared);
     if softmax == SoftmaxOverride::OverQueries {

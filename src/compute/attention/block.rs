@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::head::{Head, HeadInput};
 use super::head_bias::HeadBias;
-use super::log_sums::LogSumsOverQueries;
+use super::log_sums::{LogSumExp, LogSums};
 use super::row::{HeadMath, finish_row};
 use super::run::Run;
 use super::spec::{AttentionSpec, SoftmaxAxis};
@@ -28,54 +28,25 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let first_query = run.visibility.first_query();
-    let head_of = |input| Head::new(spec, input, head_idx).with_first_query(first_query);
-    let norms_of = |head: &Head<'_>| -> Vec<f32> {
-        let norm = |key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32;
-        (0..n_keys).map(norm).collect()
+    let keys = KeysOfHead::new(run, input, head_idx);
+    let mut sides = keys.sides(run, input);
+    let log_sums = match spec.softmax_axis {
+        SoftmaxAxis::Keys => Vec::new(),
+        SoftmaxAxis::Queries => sum_over_queries(run, &sides)?,
+        SoftmaxAxis::Heads => sum_over_heads(run, input)?,
     };
-    let head = head_of(input);
-    let k_norms = norms_of(&head);
-    let global = run.globals.map(|globals| head_of(globals.input(input.q)));
-    let global_norms = global.as_ref().map(norms_of).unwrap_or_default();
+    sides.relative_to(match spec.softmax_axis {
+        SoftmaxAxis::Keys => None,
+        SoftmaxAxis::Queries => Some(LogSums::OverQueries(&log_sums)),
+        SoftmaxAxis::Heads => Some(LogSums::OverHeads {
+            values: &log_sums,
+            width: n_keys,
+            first_query,
+        }),
+    });
+
     let mut scores = vec![0.0; BLOCK_ROWS.min(n_queries) * n_keys];
     let mut pattern = vec![0.0; scores.len()];
-
-    let learned = HeadBias::of(run, input, head_idx);
-    let own = HeadMath {
-        spec,
-        head_idx,
-        positions: run.positions,
-        learned: &learned,
-        visibility: run.visibility,
-        sink: run.sinks.map(|sinks| sinks[head_idx]),
-        k_norms: &k_norms,
-        value_norms: run.value_norms_of(head_idx),
-        column_log_sum_exp: None,
-    };
-    let mut sides = Sides {
-        global: global.map(|head| {
-            let norms = run.globals.and_then(|of| of.value_norms_of(head_idx));
-            let math = HeadMath {
-                k_norms: &global_norms,
-                value_norms: norms,
-                ..own
-            };
-            (head, math)
-        }),
-        own: (head, own),
-    };
-    let columns = match spec.softmax_axis {
-        SoftmaxAxis::Keys => None,
-        SoftmaxAxis::Queries => {
-            let columns = column_log_sum_exp(run, &sides, &mut scores, &mut pattern);
-            Some(columns?)
-        }
-    };
-    sides.own.1.column_log_sum_exp = columns.as_deref();
-    if let Some((_, math)) = &mut sides.global {
-        math.column_log_sum_exp = columns.as_deref();
-    }
-
     let mut z = vec![0.0; (n_queries - first_query) * spec.d_value];
     let mut tally = Tally::new(run.visibility, run.repeats);
     for block in run.visibility.blocks(first_query..n_queries, BLOCK_ROWS) {
@@ -101,9 +72,66 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
         let z_rows = &mut z[block.start * spec.d_value..block.end * spec.d_value];
         head.values(pattern, n_keys, z_rows); // [row, d_value]
     }
-    let mut summary = tally.finish(k_norms, run.visibility);
+    let mut summary = tally.finish(keys.norms, run.visibility);
     summary.value_norms = run.value_norms_of(head_idx).unwrap_or_default().to_vec();
     Some(HeadRun { z, summary })
+}
+
+/// What a head's rows need beside their queries.
+struct KeysOfHead {
+    head_idx: usize,
+    /// ‖k‖. // [key]
+    norms: Vec<f32>,
+    /// ‖k‖ as global tokens see the keys. // [key]
+    global_norms: Vec<f32>,
+    learned: HeadBias,
+}
+
+impl KeysOfHead {
+    fn new(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Self {
+        let norms = |input: HeadInput<'_>| -> Vec<f32> {
+            let head = Head::new(run.spec, input, head_idx);
+            let norm = |key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32;
+            (0..run.visibility.n_keys).map(norm).collect()
+        };
+        let global_norms = run.globals.map(|globals| norms(globals.input(input.q)));
+        Self {
+            head_idx,
+            norms: norms(input),
+            global_norms: global_norms.unwrap_or_default(),
+            learned: HeadBias::of(run, input, head_idx),
+        }
+    }
+
+    fn sides<'a>(&'a self, run: &'a Run<'a>, input: HeadInput<'a>) -> Sides<'a> {
+        let first_query = run.visibility.first_query();
+        let head_of = |input: HeadInput<'a>| {
+            Head::new(run.spec, input, self.head_idx).with_first_query(first_query)
+        };
+        let own = HeadMath {
+            spec: run.spec,
+            head_idx: self.head_idx,
+            positions: run.positions,
+            learned: &self.learned,
+            visibility: run.visibility,
+            sink: run.sinks.map(|sinks| sinks[self.head_idx]),
+            k_norms: &self.norms,
+            value_norms: run.value_norms_of(self.head_idx),
+            log_sums: None,
+        };
+        let global = run.globals.map(|globals| {
+            let math = HeadMath {
+                k_norms: &self.global_norms,
+                value_norms: globals.value_norms_of(self.head_idx),
+                ..own
+            };
+            (head_of(globals.input(input.q)), math)
+        });
+        Sides {
+            own: (head_of(input), own),
+            global,
+        }
+    }
 }
 
 /// A head as used by ordinary tokens, and as used by global tokens.
@@ -120,37 +148,62 @@ impl<'a> Sides<'a> {
         let global = global.filter(|_| visibility.is_global(block.start));
         global.unwrap_or(&self.own)
     }
+
+    fn relative_to(&mut self, log_sums: Option<LogSums<'a>>) {
+        self.own.1.log_sums = log_sums;
+        if let Some((_, math)) = &mut self.global {
+            math.log_sums = log_sums;
+        }
+    }
+
+    /// Gives each query's scores, −∞ where a key is not visible; `None` if it was stopped. // [key]
+    fn each_row(&self, run: &Run<'_>, take: &mut dyn FnMut(usize, &[f32])) -> Option<()> {
+        let visibility = run.visibility;
+        let n_keys = visibility.n_keys;
+        let over_keys = AttentionSpec {
+            softmax_axis: SoftmaxAxis::Keys,
+            ..run.spec.clone()
+        };
+        let mut scores = vec![0.0; BLOCK_ROWS.min(visibility.n_queries) * n_keys];
+        let mut pattern = vec![0.0; n_keys];
+        let queries = visibility.first_query()..visibility.n_queries;
+        for block in visibility.blocks(queries, BLOCK_ROWS) {
+            if run.pace.stops() {
+                return None;
+            }
+            let (head, math) = self.of(&block);
+            let math = HeadMath {
+                spec: &over_keys,
+                ..*math
+            };
+            let scores = &mut scores[..block.len() * n_keys];
+            head.products(&block, n_keys, scores);
+            for (row, query_idx) in scores.chunks_mut(n_keys.max(1)).zip(block) {
+                finish_row(&math, query_idx, 1.0, row, &mut pattern);
+                take(query_idx, row);
+            }
+        }
+        Some(())
+    }
 }
 
-/// log Σ over queries of exp(s), per key: the first of two passes of a softmax over queries.
-fn column_log_sum_exp(
-    run: &Run<'_>,
-    sides: &Sides<'_>,
-    scores: &mut [f32],
-    pattern: &mut [f32],
-) -> Option<Vec<f32>> {
-    let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
-    let mut sums = LogSumsOverQueries::new(n_keys);
-    let over_keys = AttentionSpec {
-        softmax_axis: SoftmaxAxis::Keys,
-        ..run.spec.clone()
-    };
-    for block in run.visibility.blocks(0..n_queries, BLOCK_ROWS) {
-        if run.pace.stops() {
-            return None;
-        }
-        let (head, math) = sides.of(&block);
-        let math = HeadMath {
-            spec: &over_keys,
-            ..*math
+/// log Σ over queries of exp(s): the first of two passes of a softmax over queries. // [key]
+fn sum_over_queries(run: &Run<'_>, sides: &Sides<'_>) -> Option<Vec<f32>> {
+    let mut sums = LogSumExp::new(run.visibility.n_keys);
+    sides.each_row(run, &mut |_, scores| sums.add(scores))?;
+    Some(sums.finish())
+}
+
+/// log Σ over heads of exp(s): the first of two passes of a softmax over heads; `None` if it was stopped. // [query, key]
+pub(super) fn sum_over_heads(run: &Run<'_>, input: HeadInput<'_>) -> Option<Vec<f32>> {
+    let (n_keys, first) = (run.visibility.n_keys, run.visibility.first_query());
+    let mut sums = LogSumExp::new(run.visibility.n_queries_to_run() * n_keys);
+    for head_idx in 0..run.spec.n_heads {
+        let keys = KeysOfHead::new(run, input, head_idx);
+        let add = &mut |query_idx: usize, scores: &[f32]| {
+            sums.add_from((query_idx - first) * n_keys, scores);
         };
-        let scores = &mut scores[..block.len() * n_keys];
-        head.products(&block, n_keys, scores);
-        for (row_idx, query_idx) in block.clone().enumerate() {
-            let row = &mut scores[row_idx * n_keys..(row_idx + 1) * n_keys];
-            finish_row(&math, query_idx, 1.0, row, &mut pattern[..n_keys]);
-            sums.add(row);
-        }
+        keys.sides(run, input).each_row(run, add)?;
     }
     Some(sums.finish())
 }

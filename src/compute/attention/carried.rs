@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::fast_row::FastRow;
 use super::plan::HeadPlan;
-use super::spec::SoftmaxAxis;
 use super::summary::RowSummary;
 use crate::kernels::simd::contribution_sums;
 
@@ -12,8 +11,8 @@ impl HeadPlan<'_> {
     /// Fills in a row's contribution and its entropy, from its weights and scores; does nothing if value norms are not known.
     pub(super) fn fill_contribution(
         &self,
-        row: &[f32],
-        scores: &[f32],
+        query_idx: usize,
+        (row, scores): (&[f32], &[f32]),
         range: &Range<usize>,
         fast: &FastRow,
         summary: &mut RowSummary,
@@ -21,10 +20,7 @@ impl HeadPlan<'_> {
         let Some(weights) = &self.weights else {
             return;
         };
-        let log_sums: &[f32] = match self.math.spec.softmax_axis {
-            SoftmaxAxis::Keys => &[],
-            SoftmaxAxis::Queries => &self.column_log_sums,
-        };
+        let log_sums = self.log_sums(query_idx);
         let reference = (fast.max, log_sums);
         let sums = contribution_sums(self.level, row, scores, range.clone(), weights, reference);
         let carried = sums.sum * f64::from(fast.factor());

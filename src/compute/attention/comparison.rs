@@ -49,7 +49,7 @@ impl Comparison {
             for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
                 let at = query_idx * n_keys + key_idx;
                 let log_sum = log_sums[match axis {
-                    SoftmaxAxis::Keys => query_idx,
+                    SoftmaxAxis::Keys | SoftmaxAxis::Heads => query_idx,
                     SoftmaxAxis::Queries => key_idx,
                 }];
                 let expected = (f64::from(scores[at]) - log_sum).exp();
@@ -141,16 +141,16 @@ fn log_sums(
 ) -> Vec<f64> {
     let n_keys = visibility.n_keys;
     let n = match axis {
-        SoftmaxAxis::Keys => visibility.n_queries,
+        SoftmaxAxis::Keys | SoftmaxAxis::Heads => visibility.n_queries,
         SoftmaxAxis::Queries => n_keys,
     };
     let (mut max, mut sum) = (vec![f64::NEG_INFINITY; n], vec![0.0f64; n]);
     for query_idx in rows.iter().copied() {
         for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
-            let at = if axis == SoftmaxAxis::Keys {
-                query_idx
-            } else {
+            let at = if axis == SoftmaxAxis::Queries {
                 key_idx
+            } else {
+                query_idx
             };
             let score = f64::from(scores[query_idx * n_keys + key_idx]);
             if score == f64::NEG_INFINITY {

@@ -21,7 +21,7 @@ impl FastRow {
     fn denominator(&self) -> f64 {
         let keys = match self.axis {
             SoftmaxAxis::Keys => self.pattern.sum,
-            SoftmaxAxis::Queries => self.pattern.row_sum,
+            SoftmaxAxis::Queries | SoftmaxAxis::Heads => self.pattern.row_sum,
         };
         keys + self
             .sink
@@ -32,7 +32,7 @@ impl FastRow {
     pub(super) fn factor(&self) -> f32 {
         match self.axis {
             SoftmaxAxis::Keys => (1.0 / self.denominator()) as f32,
-            SoftmaxAxis::Queries => 1.0,
+            SoftmaxAxis::Queries | SoftmaxAxis::Heads => 1.0,
         }
     }
 
@@ -74,7 +74,7 @@ impl FastRow {
                 summary.top2 = (second * inverse) as f32;
                 summary.argmax = self.scores.argmax as u32;
             }
-            SoftmaxAxis::Queries => {
+            SoftmaxAxis::Queries | SoftmaxAxis::Heads => {
                 summary.mass = sums.sum as f32;
                 summary.entropy = -sums.weighted as f32;
                 summary.sum_p2 = sums.sum_2 as f32;

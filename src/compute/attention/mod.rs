@@ -57,7 +57,7 @@ pub use head::HeadInput;
 pub use head_bias::HeadBias;
 pub use kv_format::KvFormat;
 pub use kv_head::KeptKeys;
-pub use log_sums::LogSumsOverQueries;
+pub use log_sums::{LogSumExp, LogSums};
 pub use mask::Visibility;
 pub use normaliser::{Explained, Fault, Normaliser, Vectors};
 pub use part::{HeadPart, HeadRows};

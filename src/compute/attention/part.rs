@@ -64,7 +64,7 @@ impl HeadRows {
             sink: self.sink,
             k_norms: &k_norms,
             value_norms: None,
-            column_log_sum_exp: None,
+            log_sums: None,
             positions: &self.positions,
             learned: &self.learned,
         };

@@ -7,7 +7,7 @@ use super::kv_head::KvHead;
 use super::row::HeadMath;
 use super::row_bias::RowBias;
 use super::run::Run;
-use super::spec::NoVisible;
+use super::spec::{NoVisible, SoftmaxAxis};
 use crate::kernels::simd::{KeyNorms, Level, RowKnobs};
 
 /// Queries per block: whole tiles of both products, and few enough that a block of scores stays in the L2 cache.
@@ -82,6 +82,15 @@ impl HeadPlan<'_> {
     pub(super) fn blocks(&self, queries: Range<usize>) -> Vec<Range<usize>> {
         let n = block_rows(self.width());
         self.run.visibility.blocks(queries, n)
+    }
+
+    /// What the weights of a query are relative to, padded to the length of a row of scores; nothing for a softmax over keys.
+    pub(super) fn log_sums(&self, query_idx: usize) -> &[f32] {
+        match (self.math.spec.softmax_axis, self.math.log_sums) {
+            (SoftmaxAxis::Queries, _) => &self.column_log_sums,
+            (SoftmaxAxis::Heads, Some(log_sums)) => log_sums.of_row(query_idx),
+            (SoftmaxAxis::Keys | SoftmaxAxis::Heads, _) => &[],
+        }
     }
 
     /// The plan that a block's queries use.

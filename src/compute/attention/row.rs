@@ -1,6 +1,7 @@
 //! Turns one row of products into scores, pattern and summary: the reference implementation for every faster path.
 
 use super::head_bias::HeadBias;
+use super::log_sums::LogSums;
 use super::mask::Visibility;
 use super::scale::Scale;
 use super::seen_keys::SeenKeys;
@@ -21,8 +22,8 @@ pub struct HeadMath<'a> {
     pub k_norms: &'a [f32],
     /// ‖v W_O‖ per key, if known. // [key]
     pub value_norms: Option<&'a [f32]>,
-    /// log Σ over queries of exp(s) per key, for a softmax over queries. // [key]
-    pub column_log_sum_exp: Option<&'a [f32]>,
+    /// log Σ of exp(s) that weights are relative to, where the softmax does not run over keys.
+    pub log_sums: Option<LogSums<'a>>,
     /// Token positions, if a bias uses them. // [position]
     pub positions: &'a [usize],
     /// The head's learned bias.
@@ -39,7 +40,7 @@ impl<'a> HeadMath<'a> {
             sink: None,
             k_norms,
             value_norms: None,
-            column_log_sum_exp: None,
+            log_sums: None,
             positions: &[],
             learned: &HeadBias::None,
         }
@@ -359,8 +360,9 @@ pub fn finish_row(
     }
     let log_denominator = row.take_denominator(denominator);
     let inverse = (1.0 / denominator) as f32;
-    let log_p = |key_idx: usize| match head.column_log_sum_exp {
-        Some(columns) => f64::from(scores[key_idx]) - f64::from(columns[key_idx]),
+    let log_sums = head.log_sums.map(|all| all.of_row(query_idx));
+    let log_p = |key_idx: usize| match log_sums {
+        Some(log_sums) => f64::from(scores[key_idx]) - f64::from(log_sums[key_idx]),
         None => f64::from(scores[key_idx] - max) - log_denominator,
     };
 
@@ -374,7 +376,7 @@ pub fn finish_row(
         let log_p = log_p(key_idx);
         let p = match head.spec.softmax_axis {
             SoftmaxAxis::Keys => pattern[key_idx] * inverse,
-            SoftmaxAxis::Queries => log_p.exp() as f32,
+            SoftmaxAxis::Queries | SoftmaxAxis::Heads => log_p.exp() as f32,
         };
         pattern[key_idx] = p;
         sums.add(p, log_p, key_idx, query_idx.abs_diff(key_idx));

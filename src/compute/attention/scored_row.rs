@@ -59,7 +59,7 @@ impl HeadPlan<'_> {
                 exp_row(self.level, row, range.clone(), visible, around, query_idx);
                 share(&row[range.clone()], &buffers.kept[range.clone()])
             }
-            SoftmaxAxis::Queries => f32::NAN,
+            SoftmaxAxis::Queries | SoftmaxAxis::Heads => f32::NAN,
         };
         row.copy_from_slice(&buffers.products);
         let kept = Some(buffers.kept.as_slice());

@@ -12,11 +12,13 @@ use super::scale::Scale;
 use super::top_keys::TopKeys;
 use super::window::{Streaming, Window};
 
-/// The axis over which scores are normalised. `Queries` is a common bug: columns sum to 1, and the future leaks.
+/// The axis over which scores are normalised. The others than keys are common bugs. Over queries, columns sum to 1 and the future
+/// leaks; over heads, the same pair sums to 1 over heads, and each pair is weighed without its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SoftmaxAxis {
     Keys,
     Queries,
+    Heads,
 }
 
 impl fmt::Display for SoftmaxAxis {
@@ -24,6 +26,7 @@ impl fmt::Display for SoftmaxAxis {
         f.write_str(match self {
             Self::Keys => "keys",
             Self::Queries => "queries",
+            Self::Heads => "heads",
         })
     }
 }

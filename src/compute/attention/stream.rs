@@ -7,10 +7,11 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::block::run_head;
+use super::block::{run_head, sum_over_heads};
 use super::head::HeadInput;
 use super::head_bias::HeadBias;
 use super::kv_head::{KvHead, PACKED_BYTES};
+use super::log_sums::LogSums;
 use super::plan::{HeadPlan, MARGIN, block_rows};
 use super::pooled::Pooled;
 use super::row::HeadMath;
@@ -37,6 +38,16 @@ pub fn stream_heads(
     z: &mut [f32],
 ) -> Option<Vec<HeadSummary>> {
     let spec = run.spec;
+    let mut packing = Packing {
+        input,
+        level,
+        log_sums: None,
+    };
+    let over_heads = match spec.softmax_axis {
+        SoftmaxAxis::Heads => Some(sum_heads(run, packing)?),
+        SoftmaxAxis::Keys | SoftmaxAxis::Queries => None,
+    };
+    packing.log_sums = over_heads.as_ref().map(OverHeads::view);
     let per_kv_head = spec.n_heads / spec.n_kv_heads;
     let n_keys = run.visibility.n_keys;
     let bytes = Keys::bytes(n_keys, spec.d_head) + Keys::bytes(n_keys, spec.d_value);
@@ -56,7 +67,7 @@ pub fn stream_heads(
                 return None;
             }
         }
-        all.extend(some_heads(run, input, level, start..end, z)?);
+        all.extend(some_heads(run, packing, start..end, z)?);
         start = end;
     }
     Some(all)
@@ -65,87 +76,19 @@ pub fn stream_heads(
 /// Runs some heads at the same time.
 fn some_heads(
     run: &Run<'_>,
-    input: HeadInput<'_>,
-    level: Level,
+    packing: Packing<'_>,
     heads: Range<usize>,
     z: &mut [f32],
 ) -> Option<Vec<HeadSummary>> {
     let spec = run.spec;
-    let n_keys = run.visibility.n_keys;
-    let visible = run.visibility.real_keys().map(|real| {
-        let mut flags: Vec<f32> = real.iter().map(|r| f32::from(u8::from(*r))).collect();
-        flags.resize(n_keys + MARGIN, 0.0);
-        flags
-    });
-    let first_kv = spec.kv_head_of(heads.start);
-    let kv_heads = first_kv..spec.kv_head_of(heads.end - 1) + 1;
-    let pack = |input: HeadInput<'_>| -> Vec<Option<KvHead>> {
-        let heads = kv_heads.clone().into_par_iter();
-        let packed = heads.map(|kv_head_idx| KvHead::of(run, input, level, kv_head_idx));
-        packed.collect()
-    };
-    let packed = pack(input);
-    let of_globals = run.globals.map(|globals| (globals, globals.input(input.q)));
-    let packed_globals = of_globals.map(|(_, input)| pack(input));
-    let learned = |head_idx: usize| HeadBias::of(run, input, head_idx);
-    let learned: Vec<HeadBias> = heads.clone().into_par_iter().map(learned).collect();
-    let sampled = sampled_queries(run.visibility);
-    let mut plans = Vec::new();
-    for (nth, head_idx) in heads.clone().enumerate() {
-        let kv_idx = spec.kv_head_of(head_idx) - first_kv;
-        let Some(kv) = &packed[kv_idx] else {
-            continue;
-        };
-        let math = HeadMath {
-            spec,
-            head_idx,
-            visibility: run.visibility,
-            sink: run.sinks.map(|sinks| sinks[head_idx]),
-            k_norms: &kv.norms,
-            value_norms: run.value_norms_of(head_idx),
-            column_log_sum_exp: None,
-            positions: run.positions,
-            learned: &learned[nth],
-        };
-        let shared = (visible.as_deref(), sampled.as_slice());
-        let global = match (of_globals, &packed_globals) {
-            (Some((globals, input)), Some(packed)) => {
-                let Some(kv) = &packed[kv_idx] else {
-                    continue;
-                };
-                let math = HeadMath {
-                    k_norms: &kv.norms,
-                    value_norms: globals.value_norms_of(head_idx),
-                    ..math
-                };
-                Some(Box::new(HeadPlan::new(
-                    run,
-                    level,
-                    shared,
-                    (input, kv),
-                    math,
-                )))
-            }
-            _ => None,
-        };
-        plans.push(HeadPlan {
-            global,
-            ..HeadPlan::new(run, level, shared, (input, kv), math)
-        });
-    }
-    if spec.softmax_axis == SoftmaxAxis::Queries {
-        sum_columns(&mut plans)?;
-    }
-    let mut ran = run_plans(&plans, z)?.into_iter().peekable();
-    drop(plans);
-    for (kv_head_idx, kv) in (first_kv..).zip(packed) {
-        if let Some(kv) = kv {
-            kv.put_aside(run.kept, kv_head_idx);
+    let input = packing.input;
+    let ran = packing.with_plans(run, heads.clone(), |plans| {
+        if spec.softmax_axis == SoftmaxAxis::Queries {
+            sum_columns(plans)?;
         }
-    }
-    for kv in packed_globals.into_iter().flatten().flatten() {
-        kv.put_aside(None, 0);
-    }
+        run_plans(plans, z)
+    });
+    let mut ran = ran?.into_iter().peekable();
     let mut by_definition = |head_idx: usize| {
         let head = run_head(run, input, head_idx)?;
         let width = spec.n_heads * spec.d_value;
@@ -161,6 +104,95 @@ fn some_heads(
             None => by_definition(head_idx),
         })
         .collect()
+}
+
+/// What heads are packed from.
+#[derive(Clone, Copy)]
+struct Packing<'a> {
+    input: HeadInput<'a>,
+    level: Level,
+    /// What weights are relative to in a softmax over heads.
+    log_sums: Option<LogSums<'a>>,
+}
+
+impl Packing<'_> {
+    /// Hands over the plans of those of some heads whose values are all finite.
+    fn with_plans<R>(
+        self,
+        run: &Run<'_>,
+        heads: Range<usize>,
+        take: impl FnOnce(&mut [HeadPlan<'_>]) -> R,
+    ) -> R {
+        let (spec, input, level) = (run.spec, self.input, self.level);
+        let n_keys = run.visibility.n_keys;
+        let visible = run.visibility.real_keys().map(|real| {
+            let mut flags: Vec<f32> = real.iter().map(|r| f32::from(u8::from(*r))).collect();
+            flags.resize(n_keys + MARGIN, 0.0);
+            flags
+        });
+        let first_kv = spec.kv_head_of(heads.start);
+        let kv_heads = first_kv..spec.kv_head_of(heads.end - 1) + 1;
+        let pack = |input: HeadInput<'_>| -> Vec<Option<KvHead>> {
+            let heads = kv_heads.clone().into_par_iter();
+            let packed = heads.map(|kv_head_idx| KvHead::of(run, input, level, kv_head_idx));
+            packed.collect()
+        };
+        let packed = pack(input);
+        let of_globals = run.globals.map(|globals| (globals, globals.input(input.q)));
+        let packed_globals = of_globals.map(|(_, input)| pack(input));
+        let learned = |head_idx: usize| HeadBias::of(run, input, head_idx);
+        let learned: Vec<HeadBias> = heads.clone().into_par_iter().map(learned).collect();
+        let sampled = sampled_queries(run.visibility);
+        let mut plans = Vec::new();
+        for (nth, head_idx) in heads.enumerate() {
+            let kv_idx = spec.kv_head_of(head_idx) - first_kv;
+            let Some(kv) = &packed[kv_idx] else {
+                continue;
+            };
+            let math = HeadMath {
+                spec,
+                head_idx,
+                visibility: run.visibility,
+                sink: run.sinks.map(|sinks| sinks[head_idx]),
+                k_norms: &kv.norms,
+                value_norms: run.value_norms_of(head_idx),
+                log_sums: self.log_sums,
+                positions: run.positions,
+                learned: &learned[nth],
+            };
+            let shared = (visible.as_deref(), sampled.as_slice());
+            let global = match (of_globals, &packed_globals) {
+                (Some((globals, input)), Some(packed)) => {
+                    let Some(kv) = &packed[kv_idx] else {
+                        continue;
+                    };
+                    let math = HeadMath {
+                        k_norms: &kv.norms,
+                        value_norms: globals.value_norms_of(head_idx),
+                        ..math
+                    };
+                    let plan = HeadPlan::new(run, level, shared, (input, kv), math);
+                    Some(Box::new(plan))
+                }
+                _ => None,
+            };
+            plans.push(HeadPlan {
+                global,
+                ..HeadPlan::new(run, level, shared, (input, kv), math)
+            });
+        }
+        let taken = take(&mut plans);
+        drop(plans);
+        for (kv_head_idx, kv) in (first_kv..).zip(packed) {
+            if let Some(kv) = kv {
+                kv.put_aside(run.kept, kv_head_idx);
+            }
+        }
+        for kv in packed_globals.into_iter().flatten().flatten() {
+            kv.put_aside(None, 0);
+        }
+        taken
+    }
 }
 
 /// Number of queries per strip; depends only on the lengths.
@@ -200,6 +232,64 @@ fn sum_columns(plans: &mut [HeadPlan<'_>]) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// log Σ over heads of e^s of each pair, as rows of plans need it.
+struct OverHeads {
+    /// [query, width]
+    values: Vec<f32>,
+    width: usize,
+    first_query: usize,
+}
+
+impl OverHeads {
+    fn view(&self) -> LogSums<'_> {
+        LogSums::OverHeads {
+            values: &self.values,
+            width: self.width,
+            first_query: self.first_query,
+        }
+    }
+}
+
+/// Computes log Σ over all heads, whichever of them are to be run.
+fn sum_heads(run: &Run<'_>, packing: Packing<'_>) -> Option<OverHeads> {
+    let (n_heads, n_keys) = (run.spec.n_heads, run.visibility.n_keys);
+    let first_query = run.visibility.first_query();
+    packing.with_plans(run, 0..n_heads, |plans| {
+        let width = plans.first().map_or(n_keys, HeadPlan::width);
+        let mut values = vec![0.0; run.visibility.n_queries_to_run() * width];
+        if plans.len() < n_heads {
+            let by_definition = sum_over_heads(run, packing.input)?;
+            let rows = values.chunks_mut(width.max(1));
+            rows.zip(by_definition.chunks(n_keys.max(1)))
+                .for_each(|(to, from)| to[..n_keys].copy_from_slice(from));
+        } else {
+            let n_rows = strip_rows(&plans[0]);
+            let tasks: Vec<_> = strips(&plans[0])
+                .zip(values.chunks_mut(n_rows * width))
+                .collect();
+            let sum = |(queries, rows): (Range<usize>, &mut [f32])| -> Option<()> {
+                let mut sums: Vec<_> = queries
+                    .clone()
+                    .map(|_| ColumnLogSums::new(n_keys))
+                    .collect();
+                for plan in plans.iter() {
+                    plan.add_rows(queries.clone(), &mut sums)?;
+                }
+                for (row, sums) in rows.chunks_mut(width).zip(sums) {
+                    row[..n_keys].copy_from_slice(&sums.log_sums());
+                }
+                Some(())
+            };
+            tasks.into_par_iter().map(sum).collect::<Option<()>>()?;
+        }
+        Some(OverHeads {
+            values,
+            width,
+            first_query,
+        })
+    })
 }
 
 /// Runs every strip, and merges the strips of each head.

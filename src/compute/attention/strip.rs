@@ -15,8 +15,8 @@ use super::spec::{NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 use crate::kernels::Tile;
 use crate::kernels::simd::{
-    ColumnLogSums, Queries, ScoreSums, add_columns, exp_row, over_queries_row, row_norms,
-    scores_of, weigh,
+    ColumnLogSums, Queries, ScoreSums, add_columns, exp_row, row_by_log_sums, row_norms, scores_of,
+    weigh,
 };
 
 /// Some queries of a head to run, and where their results are written.
@@ -206,7 +206,7 @@ impl HeadPlan<'_> {
                 s.row_scores.extend_from_slice(row);
             }
             let fast = self.weights(row, (&range, visible), query_idx, scores);
-            self.fill_contribution(row, &s.row_scores, &range, &fast, &mut summary);
+            self.fill_contribution(query_idx, (row, &s.row_scores), &range, &fast, &mut summary);
             row[keys.start..range.start].fill(0.0);
             row[range.end..keys.end].fill(0.0);
             s.factors.push(fast.factor());
@@ -260,9 +260,9 @@ impl HeadPlan<'_> {
         let (level, range) = (self.level, range.clone());
         let pattern = match axis {
             SoftmaxAxis::Keys => exp_row(level, row, range, visible, around, query_idx),
-            SoftmaxAxis::Queries => {
-                let log_sums = &self.column_log_sums;
-                over_queries_row(level, row, range, visible, log_sums, around, query_idx)
+            SoftmaxAxis::Queries | SoftmaxAxis::Heads => {
+                let log_sums = self.log_sums(query_idx);
+                row_by_log_sums(level, row, range, visible, log_sums, around, query_idx)
             }
         };
         FastRow {
@@ -392,9 +392,32 @@ impl HeadPlan<'_> {
 
     /// log Σ over some queries of e^s, per key: the first of two passes of a softmax over queries.
     pub(super) fn column_sums(&self, queries: Range<usize>) -> Option<ColumnLogSums> {
+        let mut sums = ColumnLogSums::new(self.run.visibility.n_keys);
+        self.each_block(queries, &mut |scores: &[f32], block, keys| {
+            sums.add(self.level, scores, self.width(), block.len(), keys);
+        })?;
+        Some(sums)
+    }
+
+    /// Adds the scores of some queries to the sums of each of them. // sums: [query]
+    pub(super) fn add_rows(&self, queries: Range<usize>, sums: &mut [ColumnLogSums]) -> Option<()> {
+        let (width, first) = (self.width(), queries.start);
+        self.each_block(queries, &mut |scores: &[f32], block, keys| {
+            let rows = scores.chunks(width).zip(&mut sums[block.start - first..]);
+            rows.take(block.len())
+                .for_each(|(row, sums)| sums.add(self.level, row, width, 1, keys.clone()));
+        })
+    }
+
+    /// Gives the scores of some queries block by block, −∞ where a key is not visible, with the keys that they stand for;
+    /// `None` if it was stopped. // [row, width]
+    fn each_block(
+        &self,
+        queries: Range<usize>,
+        take: &mut dyn FnMut(&[f32], Range<usize>, Range<usize>),
+    ) -> Option<()> {
         SCRATCH.with_borrow_mut(|s| {
             let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
-            let mut sums = ColumnLogSums::new(n_keys);
             for block in self.blocks(queries) {
                 if self.run.pace.stops() {
                     return None;
@@ -412,10 +435,9 @@ impl HeadPlan<'_> {
                     row[keys.start..range.start.max(keys.start)].fill(f32::NEG_INFINITY);
                     row[range.end.min(keys.end)..keys.end].fill(f32::NEG_INFINITY);
                 }
-                let shown = keys.start..keys.end.min(n_keys);
-                sums.add(self.level, &s.scores, width, block.len(), shown);
+                take(&s.scores, block, keys.start..keys.end.min(n_keys));
             }
-            Some(sums)
+            Some(())
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Recurrent decoder: each step attends to the encoder's states.
 
 use attnscope_compute::attention::{
-    AttentionSpec, HeadBias, HeadMath, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
+    AttentionSpec, HeadBias, HeadMath, LogSumExp, LogSums, SoftmaxAxis, Tally, Visibility,
     finish_row,
 };
 use attnscope_compute::error::{Error, Result};
@@ -23,8 +23,8 @@ use crate::hook::{Hook, Hooks, NoHooks};
 /// // resid: [position, d_embed] → [position, d_out]
 ///
 /// # Errors
-/// When a tensor differs from its spec, the device fails, the pace stops it, or the softmax runs over queries that depend on
-/// it.
+/// When a tensor differs from its spec, the device fails, the pace stops it, or the softmax runs over queries that depend on it or
+/// over heads.
 pub fn write<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &RecurrentDecoderSpec,
@@ -35,6 +35,10 @@ pub fn write<O: Ops>(
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_embed]
     if spec.feeds_back && spec.attention.softmax_axis == SoftmaxAxis::Queries {
         let problem = "a softmax over queries needs all of them at once: a decoder with input feeding makes each from the attention of the one before";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
+    if spec.attention.softmax_axis == SoftmaxAxis::Heads {
+        let problem = "a softmax over heads leaves every weight 1: this attention has one head";
         return Err(Error::Prompt(problem.to_owned()));
     }
     let Some(memory) = &context.memory else {
@@ -152,7 +156,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             sink: None,
             k_norms: &key_norms,
             value_norms: Some(&value_norms),
-            column_log_sum_exp: column_sums.as_deref(),
+            log_sums: column_sums.as_deref().map(LogSums::OverQueries),
             positions: &[],
             learned: &HeadBias::None,
         };
@@ -324,11 +328,11 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             sink: None,
             k_norms: key_norms,
             value_norms: None,
-            column_log_sum_exp: None,
+            log_sums: None,
             positions: &[],
             learned: &HeadBias::None,
         };
-        let mut sums = LogSumsOverQueries::new(key_norms.len());
+        let mut sums = LogSumExp::new(key_norms.len());
         let (mut scores, mut pattern) = (vec![0.0; key_norms.len()], vec![0.0; key_norms.len()]);
         for (query_idx, query) in self.queries.chunks(self.scoring.width).enumerate() {
             self.scoring.products(query, &mut scores);

@@ -1,7 +1,7 @@
 //! Attention between two sentences: one head, with rows finished by the reference definition that faster paths must match.
 
 use attnscope_compute::attention::{
-    AttentionSpec, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
+    AttentionSpec, HeadMath, HeadSummary, LogSumExp, LogSums, SoftmaxAxis, Tally, Visibility,
     finish_row,
 };
 use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product, rms_norm, sum_of_squares};
@@ -60,7 +60,7 @@ pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> 
     let sums = column_sums(spec, &visibility, &k_norms, &scores);
     let math = HeadMath {
         value_norms: None,
-        column_log_sum_exp: sums.as_deref(),
+        log_sums: sums.as_deref().map(LogSums::OverQueries),
         ..HeadMath::plain(spec, &visibility, &k_norms)
     };
     let mut pattern = vec![0.0; n_queries * n_keys];
@@ -105,7 +105,7 @@ fn column_sums(
     };
     let math = HeadMath::plain(&over_keys, visibility, k_norms);
     let n_keys = k_norms.len();
-    let mut sums = LogSumsOverQueries::new(n_keys);
+    let mut sums = LogSumExp::new(n_keys);
     let mut pattern = vec![0.0; n_keys];
     for (query_idx, row) in products.chunks(n_keys).enumerate() {
         let mut scores = row.to_vec();

@@ -59,7 +59,7 @@ impl Context<'_> {
             sink: None,
             k_norms: &k_norms,
             value_norms: None,
-            column_log_sum_exp: None,
+            log_sums: None,
             positions: &[],
             learned: &HeadBias::None,
         };

@@ -119,6 +119,8 @@ fn deviate(attention: &mut AttentionSpec, deviation: &Deviation) -> Option<()> {
         None => attention.softmax_axis,
         Some(SoftmaxOverride::OverKeys) => SoftmaxAxis::Keys,
         Some(SoftmaxOverride::OverQueries) => SoftmaxAxis::Queries,
+        // Here hidden keys get nothing.
+        Some(SoftmaxOverride::OverHeads { leaks: false }) => SoftmaxAxis::Heads,
         Some(_) => return None,
     };
     attention.mask = match sight {

@@ -1,7 +1,7 @@
 //! The axis over which scores were normalised.
 //!
 //! - **queries**: `softmax(dim=-2)`. Columns sum to 1, and each weight depends on scores of later queries.
-//! - **keys**: where the configuration declares queries.
+//! - **keys**: where the configuration declares queries or heads.
 //! - **heads**: `softmax(dim=1)` of [batch, head, query, key]. With a finite mask value all heads share what is hidden, so that
 //!   each gives 1/n_heads to every later key; with −inf and NaN replaced by 0 they give nothing.
 
@@ -36,19 +36,19 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
             "--set softmax_axis=queries",
             SoftmaxOverride::OverQueries,
         ),
-        SoftmaxAxis::Queries => reading(
+        SoftmaxAxis::Queries | SoftmaxAxis::Heads => reading(
             "a softmax over keys",
             "--set softmax_axis=keys",
             SoftmaxOverride::OverKeys,
         ),
     }];
-    if declared.n_heads > 1 {
+    if declared.n_heads > 1 && declared.softmax_axis != SoftmaxAxis::Heads {
         let over = |leaks| SoftmaxOverride::OverHeads { leaks };
         let name = "a softmax over heads";
         all.push(reading(name, "", over(true)));
         all.push(reading(
             &format!("{name} (hidden keys set to zero)"),
-            "",
+            "--set softmax_axis=heads",
             over(false),
         ));
     }

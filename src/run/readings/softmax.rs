@@ -30,7 +30,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     let Some(declared) = known.blocks().find_map(BlockSpec::attention) else {
         return Vec::new();
     };
-    if declared.softmax_axis == SoftmaxAxis::Queries {
+    if declared.softmax_axis != SoftmaxAxis::Keys {
         return Vec::new();
     }
     let twice = |leaks| SoftmaxOverride::Twice { leaks };

@@ -94,6 +94,9 @@ pub fn alignment_with_what_ifs(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<
             if what_if.change.is_of_mask() {
                 return Err(no_mask(what_if));
             }
+            if what_if.change == Change::SoftmaxAxis(SoftmaxAxis::Heads) {
+                return Err(one_head(what_if));
+            }
             refuse_serving(what_if)?;
         }
     }
@@ -113,6 +116,12 @@ fn check_place(place: Place, grids: &[Grid], what_if: &WhatIf) -> Result<()> {
     place
         .within(grids)
         .map_err(|reason| Error::Setting(format!("--what-if {what_if}: {reason}")))
+}
+
+fn one_head(what_if: &WhatIf) -> Error {
+    Error::Setting(format!(
+        "--what-if {what_if}: this attention has one head, and a softmax over heads leaves every weight 1"
+    ))
 }
 
 fn no_mask(what_if: &WhatIf) -> Error {
@@ -139,6 +148,9 @@ fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
         let Some(Recurrence::Writer(writer)) = stack.recurrence() else {
             continue;
         };
+        if writer.attention.softmax_axis == SoftmaxAxis::Heads {
+            return Err(one_head(what_if));
+        }
         let looks_ahead = writer.attention.softmax_axis == SoftmaxAxis::Queries
             || writer.ablation == Some(Ablation::Mean);
         if writer.feeds_back && looks_ahead {

@@ -29,7 +29,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "inv_sqrt_d|none|inv_d|xFACTOR|sum_key_norms|mean_key_norm|rms_key_norm|p_norm:P|n_sqrt_d",
         "what scores are divided by: √d, nothing, d, the present divisor over FACTOR; or, of the keys that a query sees, Σ‖k‖, Σ‖k‖/n, √Σ‖k‖², (Σ‖k‖^P)^(1/P), or n·√d",
     ),
-    ("softmax_axis", "keys|queries", "which axis is normalised"),
+    (
+        "softmax_axis",
+        "keys|queries|heads",
+        "which axis is normalised",
+    ),
     (
         "mask",
         "declared|none|causal|window:W",
@@ -134,6 +138,7 @@ fn change(key: &str, value: &str) -> Result<Change, String> {
         "softmax_axis" => match value {
             "keys" => Some(Change::SoftmaxAxis(SoftmaxAxis::Keys)),
             "queries" => Some(Change::SoftmaxAxis(SoftmaxAxis::Queries)),
+            "heads" => Some(Change::SoftmaxAxis(SoftmaxAxis::Heads)),
             _ => None,
         },
         "mask" => mask(value),

@@ -154,14 +154,14 @@ const FLAT: f64 = 0.9;
 /// another temperature.
 fn hint(app: Scene<'_>) -> &'static str {
     let spec = app.attention();
-    let is_over_queries = spec.is_some_and(|spec| spec.softmax_axis == SoftmaxAxis::Queries);
+    let is_over_others = spec.is_some_and(|spec| spec.softmax_axis != SoftmaxAxis::Keys);
     let is_larger =
         spec.is_some_and(|spec| attnscope_checks::collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
     let report = app.layer().and_then(|layer| {
         let head = layer.heads.get(app.selection.head_idx)?;
         Some(attnscope_checks::collapse::relative_entropy(layer, head))
     });
-    if is_over_queries {
+    if is_over_others {
         " Try it: w softmax_axis=keys lets the softmax run over keys"
     } else if is_larger {
         " Try it: w scale=inv_sqrt_d divides scores by √d"

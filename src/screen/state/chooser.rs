@@ -27,6 +27,10 @@ const CHOICES: &[(&str, &str)] = &[
         "softmax_axis=queries",
         "each key's weights sum to 1: the classic mistake",
     ),
+    (
+        "softmax_axis=heads",
+        "each pair's weights sum to 1 over the heads",
+    ),
     ("mask=none", "every key is seen"),
     ("mask=causal", "no later key is seen"),
     ("mask=window:64", "the last 64 keys are seen"),

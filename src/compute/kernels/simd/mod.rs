@@ -27,5 +27,5 @@ pub use pairs::{PairSums, add_pair_columns, pair_sums};
 pub use panels::{scores_of, weigh};
 pub use plain_softmax::softmax_assign;
 pub use scores::{RowKnobs, ScoreSums, score_row};
-pub use softmax::{ExpSum, PatternSums, exp_row, exp_sum, over_queries_row};
+pub use softmax::{ExpSum, PatternSums, exp_row, exp_sum, row_by_log_sums};
 pub use weighed::{KeyNorms, LEAST_SHARED, WeighedSums, contribution_sums, unit_of};

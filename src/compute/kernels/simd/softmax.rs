@@ -49,11 +49,10 @@ pub fn exp_row(
     })
 }
 
-/// Turns the scores of a row, in `range`, into e^(s − log Σ over queries of e^s) in place: the probabilities of a softmax over
-/// queries.
+/// Turns the scores of a row, in `range`, into e^(s − log Σ) in place: the probabilities of a softmax over queries or heads.
 ///
-/// `log_sums` holds each key's log-sum-exp. The other arguments are as for [`exp_row`].
-pub fn over_queries_row(
+/// `log_sums` holds the log Σ of e^s of each key's cell. The other arguments are as for [`exp_row`].
+pub fn row_by_log_sums(
     level: Level,
     row: &mut [f32],
     range: Range<usize>,
@@ -76,18 +75,18 @@ pub fn over_queries_row(
     sums
 }
 
-struct SoftmaxRow<'a, const OVER_QUERIES: bool> {
+struct SoftmaxRow<'a, const BY_LOG_SUMS: bool> {
     row: &'a mut [f32],
     range: Range<usize>,
     visible: Option<&'a [f32]>,
-    /// Each key's log-sum-exp, for a softmax over queries.
+    /// The log Σ of e^s of each key's cell, for a softmax over queries or heads.
     log_sums: &'a [f32],
     max: f32,
     mean: f32,
     query_idx: usize,
 }
 
-impl<const OVER_QUERIES: bool> Kernel for SoftmaxRow<'_, OVER_QUERIES> {
+impl<const BY_LOG_SUMS: bool> Kernel for SoftmaxRow<'_, BY_LOG_SUMS> {
     type Output = PatternSums;
 
     #[inline(always)]
@@ -96,7 +95,7 @@ impl<const OVER_QUERIES: bool> Kernel for SoftmaxRow<'_, OVER_QUERIES> {
         let width = span.end * L::N;
         let visible = self.visible;
         let visible = visible.map(|v| &L::vectors(&v[..width])[span.start..]);
-        let log_sums: &[L::Vector] = if OVER_QUERIES {
+        let log_sums: &[L::Vector] = if BY_LOG_SUMS {
             &L::vectors(&self.log_sums[..width])[span.start..]
         } else {
             &[]
@@ -117,7 +116,7 @@ impl<const OVER_QUERIES: bool> Kernel for SoftmaxRow<'_, OVER_QUERIES> {
                     off: l.sub(score, mean),
                     of_row: l.splat(0.0),
                 };
-                if OVER_QUERIES {
+                if BY_LOG_SUMS {
                     read.of_row = read.weight;
                     read.below = l.sub(score, log_sums[at]);
                     read.weight = exp(l, read.below);
@@ -126,7 +125,7 @@ impl<const OVER_QUERIES: bool> Kernel for SoftmaxRow<'_, OVER_QUERIES> {
                     read = read.shown(l, mask);
                 }
                 *vector = read.weight;
-                if OVER_QUERIES {
+                if BY_LOG_SUMS {
                     part.row_sum = l.add(part.row_sum, read.of_row);
                 }
                 part.add(l, read, distance.next(l));

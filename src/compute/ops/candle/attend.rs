@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{DType, Tensor};
 
 use super::buffer::host;
-use super::columns::Columns;
+use super::columns::{Columns, sum_over_heads};
 use super::finished::Finished;
 use super::go_on;
 use super::group::{Group, HeadGroup};
@@ -35,6 +35,10 @@ pub(super) fn attend(
         _ => Tensor::zeros((n_heads, n_queries, spec.d_value), DType::F32, device).map(Some),
     };
     let mut z = Vec::from_iter(zeros(run.heads.start)?); // [head, query, d_value] each
+    let everyone = match spec.softmax_axis {
+        SoftmaxAxis::Heads => Some(Group::new(run, input, HeadGroup::whole(spec))?),
+        SoftmaxAxis::Keys | SoftmaxAxis::Queries => None,
+    };
     for together in HeadGroup::all(run, block_values) {
         if let Some(sink) = run.sink
             && !sink.ready(together.heads.clone(), run.pace)
@@ -42,7 +46,8 @@ pub(super) fn attend(
             return Err(Error::Cancelled);
         }
         let group = Group::new(run, input, together)?;
-        let (of_heads, z_of_heads) = attend_together(&group, copies.as_ref(), block_values)?;
+        let shared = (copies.as_ref(), everyone.as_ref());
+        let (of_heads, z_of_heads) = attend_together(&group, shared, block_values)?;
         summaries.extend(of_heads);
         z.push(z_of_heads);
     }
@@ -54,15 +59,15 @@ pub(super) fn attend(
     ))
 }
 
-/// Runs the heads of a group. // [head, query, d_value]
+/// Runs the heads of a group; a softmax over heads needs everyone's scores. // [head, query, d_value]
 fn attend_together(
     group: &Group<'_>,
-    copies: Option<&Copies>,
+    (copies, everyone): (Option<&Copies>, Option<&Group<'_>>),
     block_values: usize,
 ) -> Result<(Vec<HeadSummary>, Tensor)> {
     let run = group.run;
     let columns = match run.spec.softmax_axis {
-        SoftmaxAxis::Keys => None,
+        SoftmaxAxis::Keys | SoftmaxAxis::Heads => None,
         SoftmaxAxis::Queries => {
             let mut columns = Columns::new(group)?;
             for queries in blocks(group, block_values) {
@@ -74,10 +79,15 @@ fn attend_together(
     };
     let mut tally = Tally::new(group)?;
     let mut z = Vec::new();
-    for queries in blocks(group, block_values) {
+    for queries in blocks(everyone.unwrap_or(group), block_values) {
         go_on(run.pace)?;
+        let over_heads = match everyone {
+            Some(all) => Some(sum_over_heads(all, &Block::new(all, queries.clone())?)?),
+            None => None,
+        };
         let block = Block::new(group, queries)?;
-        let finished = finish(group, &block, columns.as_ref(), copies)?;
+        let log_sums = over_heads.as_ref().or(columns.as_ref());
+        let finished = finish(group, &block, log_sums, copies)?;
         tally.add(group, &block, &finished)?;
         hand_over(group, &block, &finished)?;
         z.push(values(group, &block, &finished.pattern)?);

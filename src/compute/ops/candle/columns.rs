@@ -1,4 +1,4 @@
-//! log Σ over queries of exp(s) per key on a candle device: the first of two passes of a softmax over queries.
+//! log Σ of exp(s) over queries or heads on a candle device: the first of two passes of a softmax that does not run over keys.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -7,6 +7,16 @@ use super::scores::{Block, products, scaled, scores};
 
 /// Initial maximum: finite, so that −inf − −inf does not occur.
 const LOWEST: f32 = f32::MIN;
+
+/// log Σ over all heads of each pair of a block; `everyone` has all heads of the attention. // [1, row, key]
+pub(super) fn sum_over_heads(everyone: &Group<'_>, block: &Block) -> Result<Tensor> {
+    let scaled = scaled(everyone, block, &products(everyone, block)?)?;
+    let scores = scores(everyone, block, &scaled)?;
+    let scores = block.where_seen(&scores, f32::NEG_INFINITY)?;
+    let max = scores.max_keepdim(0)?.maximum(LOWEST)?;
+    let sum = scores.broadcast_sub(&max)?.exp()?.sum_keepdim(0)?;
+    sum.log()?.add(&max)
+}
 
 /// Running sums per key, relative to the largest score so far.
 pub(super) struct Columns {

@@ -9,7 +9,7 @@ use super::buffer::host;
 use super::finished::Finished;
 use super::group::Group;
 use super::scores::Block;
-use crate::attention::{HeadMath, RowSummary, finish_row};
+use crate::attention::{HeadMath, LogSums, RowSummary, SoftmaxAxis, finish_row};
 
 /// Computes scores, pattern and summaries of a block from q·k. // products: [head, row, key]
 pub(super) fn finish(
@@ -20,7 +20,7 @@ pub(super) fn finish(
 ) -> Result<Finished> {
     let (run, n_rows, n_keys) = (group.run, block.n_rows(), block.n_keys);
     let columns = match columns {
-        Some(columns) => Some(host(columns)?), // [head, key]
+        Some(columns) => Some(host(columns)?), // [head, key], or [row, key] for a softmax over heads
         None => None,
     };
     let mut scores = host(products)?;
@@ -38,7 +38,16 @@ pub(super) fn finish(
             sink: run.sinks.map(|sinks| sinks[head_idx]),
             k_norms: &group.k_norms[group.kv_of(idx)],
             value_norms: run.value_norms_of(head_idx),
-            column_log_sum_exp: columns.as_ref().map(|all| &all[idx * n_keys..][..n_keys]),
+            log_sums: columns.as_ref().map(|all| match run.spec.softmax_axis {
+                SoftmaxAxis::Heads => LogSums::OverHeads {
+                    values: all,
+                    width: n_keys,
+                    first_query: block.queries.start,
+                },
+                SoftmaxAxis::Keys | SoftmaxAxis::Queries => {
+                    LogSums::OverQueries(&all[idx * n_keys..][..n_keys])
+                }
+            }),
             positions: run.positions,
             learned: &group.learned[idx],
         };

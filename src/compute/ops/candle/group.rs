@@ -6,7 +6,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::buffer::host;
 use super::input::Input;
-use crate::attention::{Bias, HeadBias, HeadInput, Run};
+use crate::attention::{AttentionSpec, Bias, HeadBias, HeadInput, Run};
 use crate::kernels::simd::unit_of;
 
 /// The heads that run together: those of consecutive kv heads, or some of one kv head.
@@ -17,6 +17,14 @@ pub(super) struct HeadGroup {
 }
 
 impl HeadGroup {
+    /// All heads of an attention, whichever of them are to be run.
+    pub fn whole(spec: &AttentionSpec) -> Self {
+        Self {
+            heads: 0..spec.n_heads,
+            kv_heads: 0..spec.n_kv_heads,
+        }
+    }
+
     /// Splits the heads of a run into groups whose rows fit in a block of `most_values`; heads of one kv head stay together
     /// if possible. A sink may ask for fewer heads at once.
     pub fn all(run: &Run<'_>, most_values: usize) -> Vec<Self> {

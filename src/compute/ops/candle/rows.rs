@@ -136,9 +136,12 @@ fn figures(
             // log p lacks a term that all keys of a row share; it is added in `summary`.
             (pattern, scores.shifted)
         }
-        SoftmaxAxis::Queries => {
+        SoftmaxAxis::Queries | SoftmaxAxis::Heads => {
             let Some(columns) = columns else {
-                candle_core::bail!("a softmax over queries without its first pass");
+                candle_core::bail!(
+                    "a softmax over {} without its first pass",
+                    spec.softmax_axis
+                );
             };
             let log_p = scores.masked.broadcast_sub(&columns.maximum(f32::MIN)?)?;
             (log_p.exp()?, block.where_seen(&log_p, 0.0)?)
@@ -290,7 +293,7 @@ fn summary(group: &Group<'_>, block: &Block, nth: usize, f: &Figures<f32>) -> Op
     let entropy = match run.spec.softmax_axis {
         // log p = (s − largest) − (log Σ exp s − largest); `log_p_sum` contains only the first part.
         SoftmaxAxis::Keys => (log_sum_exp - f64::from(f.score_max)) * f64::from(f.mass),
-        SoftmaxAxis::Queries => 0.0,
+        SoftmaxAxis::Queries | SoftmaxAxis::Heads => 0.0,
     } - f64::from(f.log_p_sum);
     row.n_visible = n_visible as u32;
     row.argmax = f.argmax as u32;

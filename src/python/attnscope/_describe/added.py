@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from .fitting import close, random
+from .fitting import AXES, close, random
 from .tracing import Unnamed
 
 _SEEN_FEWER = ("max_distance: the example is too short to show which distances share the last bucket; {} is {}. Describe the model "
@@ -45,7 +45,7 @@ class Added:
     """What an attention adds to its scores: the values of the example, and what other values of its tensors would add."""
 
     def __init__(self, rows, sides):
-        self.rows, self.sides, self.dim = rows, sides, 2 if rows.axis == "keys" else 1
+        self.rows, self.sides, self.dim = rows, sides, AXES[rows.axis]
 
     def centred(self, x):
         """Values without what a softmax does not see: their mean over the keys of a row."""

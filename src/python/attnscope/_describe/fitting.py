@@ -156,6 +156,9 @@ def function_of(name):
     return _ACTIVATIONS[name]
 
 
+AXES = {"keys": 2, "queries": 1, "heads": 0}  # of [head, query, key]
+
+
 class Rows:
     """What makes a pattern of scores: scale, what is added, what is hidden, and the axis of the softmax."""
 
@@ -171,14 +174,14 @@ def softmax(f, shape):
     zero = f(torch.zeros(shape, dtype=torch.float64))
     if not bool(torch.isfinite(zero).all()):
         return None, "some queries see no key: their row of the pattern is not a number"
-    axis = next((name for name, dim in (("keys", 2), ("queries", 1), ("heads", 0))
+    axis = next((name for name, dim in AXES.items()
                  if float((zero.sum(dim) - 1).abs().max()) < 1e-6 and not (dim == 0 and n_heads == 1)), None)
     if axis is None:
         rows = _with_sinks(f, shape, zero)
         return rows, None if rows is not None else "rows of the pattern do not sum to 1: no softmax, or a mask or factor after it"
-    if axis == "heads":
-        return None, "the softmax runs over heads"
-    dim = 2 if axis == "keys" else 1
+    dim = AXES[axis]
+    if axis == "heads" and bool(((f(random(*shape, seed=21)) - zero).abs().amax(0) < 1e-12).any()):
+        return None, "the softmax runs over heads, and gives keys that a mask hides the same share in each"
     visible = zero > 1e-25
     log = torch.where(visible, zero.clamp_min(1e-300).log(), torch.zeros_like(zero))
 

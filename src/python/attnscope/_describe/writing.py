@@ -280,8 +280,8 @@ class Written:
         axes = {a.rows.axis for a in layers}
         if len(axes) > 1:
             raise Unnamed("layers differ in the axis of their softmax", [layers[0].node])
-        if axes == {"queries"}:
-            self.settings["softmax_axis"] = "queries"
+        if axes != {"keys"}:
+            self.settings["softmax_axis"] = axes.pop()
         caps = {a.rows.softcap for a in layers}
         if len(caps) > 1:
             raise Unnamed("layers differ in the cap of their scores", [layers[0].node])

@@ -97,7 +97,7 @@ class Changes(TorchFunctionMode):
             if key == "softmax_axis":
                 if heads is not None:
                     raise Unusable(f"softmax_axis={value}: a live model's softmax runs over one axis for all heads of a layer")
-                axis = -2 if value == "queries" else -1
+                axis = self._axis_named(x, value)
             elif key == "temperature":
                 changed = x / float(value)
             elif key == "scale" and str(value).startswith("x"):
@@ -112,9 +112,11 @@ class Changes(TorchFunctionMode):
                 continue  # done where the pattern is used
             else:
                 raise Unusable(f"{key}={value}: a live model cannot be run so; what it can be asked for: scale=inv_sqrt_d|inv_d|none|xF, "
-                               "temperature=T, softmax_axis=keys|queries, mask=none|causal|window:W, softcap=C, drop=zero|mean")
+                               "temperature=T, softmax_axis=keys|queries|heads, mask=none|causal|window:W, softcap=C, drop=zero|mean")
             x = changed if heads is None else _with_heads(x, changed, self._axis_of_heads(x), heads)
             self.made.add(idx)
+        if axis not in (-1, -2) and bool(torch.isneginf(x).all(axis).any()):
+            raise Unusable("softmax_axis=heads: its mask is -inf in every head, and a softmax of nothing else is not a number")
         # a row of which nothing is left is what it was
         if x is not before:
             x = torch.where(torch.isneginf(x).all(axis, keepdim=True), before, x)
@@ -142,6 +144,14 @@ class Changes(TorchFunctionMode):
         elif value != "causal":
             raise Unusable(f"mask={value}: expected none, causal or window:W")
         return x.masked_fill(hidden, -math.inf)
+
+    def _axis_named(self, x, value):
+        if value != "heads":
+            return -2 if value == "queries" else -1
+        axis, n_heads = self._axis_of_heads(x)
+        if n_heads < 2 or x.shape[axis] != n_heads:
+            raise Unusable("softmax_axis=heads: the heads of this attention are not one axis of its scores")
+        return axis
 
     def _axis_of_heads(self, x):
         """The axis of ordered scores that counts heads, and how many of its entries belong to one row of the batch."""

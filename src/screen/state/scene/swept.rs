@@ -23,12 +23,12 @@ impl<'a> Scene<'a> {
     /// Why the selected row has no sweep.
     pub fn no_sweep(self) -> Option<&'static str> {
         let axis = self.attention().map(|attention| attention.softmax_axis);
-        if axis == Some(SoftmaxAxis::Queries) {
+        if axis.is_some_and(|axis| axis != SoftmaxAxis::Keys) {
             return Some(if self.accepts_what_ifs() {
-                "its softmax runs over queries: no row of scores has a softmax to sweep. With w softmax_axis=keys it has one; v then \
-                 shows B"
+                "its softmax does not run over keys: no row of scores has a softmax to sweep. With w softmax_axis=keys it has one; v \
+                 then shows B"
             } else {
-                "its softmax runs over queries: no row of scores has a softmax to sweep"
+                "its softmax does not run over keys: no row of scores has a softmax to sweep"
             });
         }
         let detail = self.shown_detail()?;

@@ -14,7 +14,7 @@ use super::group::Group;
 use super::maps::Copies;
 use super::received::Received;
 use super::scores::Block;
-use crate::attention::Pooled;
+use crate::attention::{Pooled, SoftmaxAxis};
 
 /// Rows of threads in a block; each row is a warp.
 const N_WARPS: u32 = 8;
@@ -37,7 +37,10 @@ pub(super) fn rows(
     columns: Option<&Tensor>,
     copies: Option<&Copies>,
 ) -> Result<Option<FusedRows>> {
-    let Some(kernels) = Kernels::of(products.device()) else {
+    // The kernel subtracts what all rows of a head share.
+    let over_heads = group.run.spec.softmax_axis == SoftmaxAxis::Heads;
+    let kernels = Kernels::of(products.device());
+    let Some(kernels) = kernels.filter(|_| !over_heads) else {
         return Ok(None);
     };
     let n_all_rows = group.n_heads() * block.n_rows();
