@@ -150,6 +150,21 @@ fn sharp_cross_attention_is_info_for_word_alignments_and_a_warning_otherwise() {
         panic!("{verdict:?}");
     };
     assert_eq!(finding.severity, Severity::Info);
+    let saturated = |heads: &[Vec<Vec<f32>>], norm: f32| {
+        let verdict = said("softmax-saturation", layer(cross.clone(), heads, norm));
+        verdict
+            .findings
+            .iter()
+            .map(|f| f.severity)
+            .collect::<Vec<_>>()
+    };
+    let aligned = preferring(N, 12.0, |query| query * 5 % N);
+    assert_eq!(saturated(&[aligned, even()], 4.0), [Severity::Info]);
+    let wide = preferring(N, 60.0, |query| query * 5 % N);
+    assert_eq!(
+        saturated(&[wide.clone(), wide], 40.0),
+        [Severity::Warning; 2]
+    );
     // As sharp, with longer queries and keys than a trained alignment needs.
     let wide = preferring(N, 60.0, |query| query * 5 % N);
     let verdict = said(

@@ -12,7 +12,7 @@
 //!
 //! ## False alarms
 //! Heads that are one-hot by design (previous token, sinks, copies) are saturated and fine: they are left out as in
-//! `entropy-collapse`. A verdict that passes says the largest share of saturated rows, which may be high.
+//! `entropy-collapse`. An alignment of words, by the same rule, is information. A verdict that passes says the largest share of saturated rows, which may be high.
 //! A head of which fewer than four rows see two keys, such as a step of a decoder, is not judged.
 //!
 //! ## Example
@@ -20,6 +20,7 @@
 
 use attnscope_spec::Place;
 
+use super::collapse::Sharpness;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, collapse, weight};
@@ -32,6 +33,9 @@ pub static CHECK: Check = Check {
     source: include_str!("softmax_saturation.rs"),
     judge,
 };
+
+const SPREAD: &str = "lower the spread of the scores: scale, QK-norm, or a temperature above 1";
+const ALIGNED: &str = "nothing: an alignment of words is as sharp as this";
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let most = thresholds.softmax_saturation.saturated_rows;
@@ -60,9 +64,18 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             100.0 * share,
             of(Stat::MaxProbability)
         );
-        let n_past = weight::n_past_learning(evidence, layer, thresholds);
-        let of_layer = (n_past, layer.heads.len());
-        let severity = weight::alone(&mut seen, head, of_layer, (share, most));
+        let entropy = collapse::relative_entropy(layer, head);
+        let is_alignment =
+            collapse::sharpness(layer, head, entropy, thresholds) == Sharpness::Alignment;
+        let (severity, advice) = if is_alignment {
+            seen.push_str("; different queries attend to different keys");
+            (Severity::Info, ALIGNED)
+        } else {
+            let n_past = weight::n_past_learning(evidence, layer, thresholds);
+            let of_layer = (n_past, layer.heads.len());
+            let severity = weight::alone(&mut seen, head, of_layer, (share, most));
+            (severity, SPREAD)
+        };
         findings.push(Finding {
             check: CHECK.id,
             severity,
@@ -71,8 +84,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             threshold: most,
             unit: "of rows",
             evidence: seen,
-            advice: "lower the spread of the scores: scale, QK-norm, or a temperature above 1"
-                .to_owned(),
+            advice: advice.to_owned(),
         });
     }
     if n_judged == 0 {

@@ -3,7 +3,7 @@
 use attnscope_checkpoint::nearest::did_you_mean;
 use serde_json::Value;
 
-use super::FIELDS;
+use super::fields::FIELDS;
 use super::given::Given;
 
 /// Checks a value of `[set]` that an encoder may have of its own, and gives it as configurations hold it.
