@@ -108,7 +108,7 @@ impl<'a> Seen<'a> {
     }
 
     fn is_square(&self) -> bool {
-        self.shape.n_queries == self.shape.n_keys && self.layer.stack != Stack::Cross
+        self.shape.n_queries == self.shape.n_keys && !self.layer.spec.is_cross
     }
 
     /// Whether there are enough rows with enough keys. Heads that attend to one or two keys show a shape that no mask causes.
@@ -146,7 +146,7 @@ impl<'a> Seen<'a> {
         if self.audit.across_batch.is_some() {
             return None;
         }
-        if self.layer.stack == Stack::Cross {
+        if self.layer.spec.is_cross {
             return self.cross();
         }
         if let found @ Some(_) = self.top_left() {

@@ -27,12 +27,14 @@ fn hook_of_knob(name: &str) -> Hook {
         name if name.starts_with("embed_") => Hook::ResidPre,
         name if name.starts_with("rope_") => Hook::RotQ,
         "scale" | "mask" | "window" | "softcap" | "row_without_keys" => Hook::Scores,
+        "key_grid" => Hook::K,
         name if name.starts_with("bias") => Hook::Scores,
         "softmax_axis" | "sinks" | "heads_that_differ" => Hook::Pattern,
         "branch_scale" => Hook::AttnOut,
         "mlp_resid_factor" => Hook::ResidPost,
         "attn_resid_factor" | "mlp_branch_scale" | "identity_experts" | "shortcut" => Hook::MlpOut,
-        "activation" | "gate_limit" | "gate_alpha" | "parallel" | "adds_to_normed" => Hook::MlpOut,
+        "activation" | "mlp_convolution" | "gate_limit" | "gate_alpha" | "parallel"
+        | "adds_to_normed" => Hook::MlpOut,
         name if name.starts_with("router_") || name == "n_experts_used" => Hook::MlpOut,
         name if name.starts_with("logit_") || name.starts_with("head_") => Hook::Logits,
         _ => Hook::Q,
@@ -75,6 +77,7 @@ fn hook_of_role(role: &str) -> Hook {
     }
     match name {
         "attn.k" | "attn.k_norm" | "attn.shared_key" => Hook::K,
+        name if name.starts_with("attn.reduced") => Hook::K,
         "attn.v" => Hook::V,
         "attn.o" => Hook::AttnOut,
         "attn.sinks" => Hook::Pattern,

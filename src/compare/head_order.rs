@@ -215,7 +215,7 @@ pub(super) fn of_scores(
         return Ok(None);
     };
     let factor = f64::from(attention.scale.factor(d_head));
-    let visibility = (stack != Stack::Cross).then(|| queries.visibility(attention));
+    let visibility = (!attention.is_cross).then(|| queries.visibility(attention));
     let sees = |query_idx: usize, key_idx: usize| match &visibility {
         Some(visibility) => visibility.sees(query_idx, key_idx),
         None => keys.is_real(key_idx),

@@ -13,10 +13,17 @@ pub(super) fn tokens_of<'a>(
 ) -> (Cow<'a, Sequence>, Cow<'a, Sequence>) {
     let main = &input.sequence;
     let source = input.source.as_ref().unwrap_or(main);
-    let of_layer = |sequence: &'a Sequence| sequence.of_layer(spec.stack_of(stack), layer_idx);
+    let of_layer = |sequence: &'a Sequence| {
+        let queries = sequence.of_layer(spec.stack_of(stack), layer_idx);
+        let keys = match spec.projections(stack, layer_idx) {
+            Some(maps) if maps.reduced.is_some() => Cow::Owned(queries.keys_of(maps).into_owned()),
+            _ => queries.clone(),
+        };
+        (queries, keys)
+    };
     match stack {
-        Stack::Encoder => (of_layer(source), of_layer(source)),
+        Stack::Encoder => of_layer(source),
         Stack::Cross => (Cow::Borrowed(main), Cow::Borrowed(source)),
-        _ => (of_layer(main), of_layer(main)),
+        _ => of_layer(main),
     }
 }

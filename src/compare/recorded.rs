@@ -258,7 +258,7 @@ fn after<O: Ops>(
     let is_real = |idx: usize| sequence.is_real(idx);
     let mut hidden = O::Buffer::default();
     attnscope_forward::final_hidden(ops, model, model.spec.main_stack(), resid, &mut hidden)?;
-    let n = model.spec.n_last(sequence.len());
+    let n = model.spec.n_last(sequence.len(), sequence.grid());
     let width_of = |width| Form::Vectors {
         n_heads: None,
         n_positions: n,

@@ -1,7 +1,9 @@
 //! The knobs of a block's sums and end, of what its rows hold beside one residual (streams, shortcuts, a second state), and of what few
 //! attentions have.
 
-use attnscope_spec::{AddedConvolution, BlockRow, BlockSpec, Join, LatentSharing, ProjectionSpec};
+use attnscope_spec::{
+    AddedConvolution, BlockRow, BlockSpec, Join, KeyReduction, LatentSharing, ProjectionSpec,
+};
 
 use super::knob::KnobKind::{Computation, Shape};
 use super::spec_knobs::List;
@@ -60,6 +62,12 @@ pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
 pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
     list.word(Shape, "query_growth_by_head", spec.q_growth.is_some());
     list.word(Shape, "head_scales", spec.head_scales.is_some());
+    let reduced = spec.reduced.as_deref().map(KeyReduction::words);
+    list.word(
+        Shape,
+        "key_grid",
+        reduced.unwrap_or("as queries".to_owned()),
+    );
     list.word(Shape, "value_rows", spec.value_rows.is_some());
     list.word(Shape, "own_value_taken", spec.own_value_shares.is_some());
     list.word(Shape, "sum_with_kept", spec.sum_with_kept.is_some());
@@ -72,4 +80,21 @@ pub(super) fn sharing_word(sharing: Option<LatentSharing>) -> String {
         Some(LatentSharing::Leaves { .. }) => "left to later layers".to_owned(),
         Some(LatentSharing::Takes { layer_idx, .. }) => format!("of layer {layer_idx}"),
     }
+}
+
+/// Describes where a layer has norms: before its branches, on their outputs, or on the residual after each.
+pub(super) fn placement(spec: &BlockSpec) -> String {
+    let places = [
+        ("pre", [&spec.attn_pre, &spec.mlp_pre]),
+        ("out", [&spec.attn_out, &spec.mlp_out]),
+        ("post", [&spec.attn_post, &spec.mlp_post]),
+    ];
+    let places = places
+        .iter()
+        .filter(|(_, norms)| norms.iter().any(|norm| norm.is_some()));
+    let places: Vec<&str> = places.map(|(place, _)| *place).collect();
+    if places.is_empty() {
+        return "none".to_owned();
+    }
+    places.join(" + ")
 }

@@ -6,14 +6,14 @@ use KnobKind::{Computation, Label, Shape};
 use attnscope_compute::attention::{AttentionSpec, Growth, GrowthCurve, NoVisible, OfKeys, Scale};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
-    Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
-    NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Stack, StackSpec,
-    TransformSpec,
+    Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, HiddenConvolution, MapScale, MlpSpec,
+    ModelSpec, NormSource, Place, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Stack,
+    StackSpec, TransformSpec,
 };
 
 use super::knob::{KnobKind, KnobValue, SpecKnob};
 use super::position_knobs::{position, step_word, table_words};
-use super::row_knobs::{ends, of_few, row, sharing_word};
+use super::row_knobs::{ends, of_few, placement, row, sharing_word};
 use super::serving_knobs::ServingKnobs;
 
 /// List of knobs under construction, and the current place in the model.
@@ -344,23 +344,6 @@ fn exceptions(own: &SelfSpec) -> String {
     variants.chain(dropped).collect::<Vec<_>>().join(", ")
 }
 
-/// Describes where a layer has norms: before its branches, on their outputs, or on the residual after each.
-fn placement(spec: &BlockSpec) -> String {
-    let places = [
-        ("pre", [&spec.attn_pre, &spec.mlp_pre]),
-        ("out", [&spec.attn_out, &spec.mlp_out]),
-        ("post", [&spec.attn_post, &spec.mlp_post]),
-    ];
-    let places = places
-        .iter()
-        .filter(|(_, norms)| norms.iter().any(|norm| norm.is_some()));
-    let places: Vec<&str> = places.map(|(place, _)| *place).collect();
-    if places.is_empty() {
-        return "none".to_owned();
-    }
-    places.join(" + ")
-}
-
 fn feed_forward(list: &mut List, mlp: &MlpSpec) {
     list.count(Shape, "d_mlp", mlp.up.n_out());
     list.word(Shape, "gated", mlp.gate.is_some());
@@ -369,6 +352,9 @@ fn feed_forward(list: &mut List, mlp: &MlpSpec) {
         None => mlp.activation.to_string(),
     };
     list.word(Computation, "activation", activation);
+    let of_patches = mlp.convolution.as_deref().map(HiddenConvolution::words);
+    let of_patches = of_patches.unwrap_or("none".to_owned());
+    list.word(Computation, "mlp_convolution", of_patches);
     norm(list, "hidden_norm", mlp.hidden_norm.as_ref());
     match mlp.gate_rule {
         GateRule::Product => {}

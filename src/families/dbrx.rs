@@ -189,6 +189,7 @@ impl Experts {
             activation: self.activation,
             gate_rule: GateRule::Product,
             learned: None,
+            convolution: None,
             hidden_norm: None,
             sparsity: None,
         };

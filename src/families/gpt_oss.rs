@@ -133,6 +133,7 @@ pub(super) fn read_as(
                 activation: Activation::Silu,
                 gate_rule: clamped,
                 learned: None,
+                convolution: None,
                 hidden_norm: None,
                 sparsity: None,
             }

@@ -70,6 +70,7 @@ pub(super) fn shared_layer(
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        convolution: None,
         hidden_norm: None,
         sparsity: None,
     }

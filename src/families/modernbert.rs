@@ -131,6 +131,7 @@ pub(super) fn read_as(
             activation: of_mlp,
             gate_rule: GateRule::Product,
             learned: None,
+            convolution: None,
             hidden_norm: None,
             sparsity: None,
         };

@@ -89,6 +89,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             activation,
             gate_rule: GateRule::Product,
             learned: None,
+            convolution: None,
             hidden_norm: None,
             sparsity: None,
         };

@@ -313,6 +313,7 @@ impl Sizes {
             activation: self.activation,
             gate_rule: GateRule::Product,
             learned: None,
+            convolution: None,
             hidden_norm: None,
             sparsity: None,
         };

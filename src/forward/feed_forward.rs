@@ -20,8 +20,8 @@ pub(super) fn feed_forward_of_all<O: Ops>(
     s: &mut MlpScratch<O>,
     to: &mut O::Buffer,
 ) -> Result<()> {
-    // Which tokens a full expert leaves out depends on those before them.
-    let is_apart = !spec.is_limited();
+    // Which tokens a full expert leaves out depends on those before them, and a convolution reads patches around each.
+    let is_apart = !spec.is_limited() && !spec.mixes();
     let Some(known) = context.known.filter(|known| known.n > 0 && is_apart) else {
         return feed_forward(context, spec, weights, (from, resid), s, to);
     };

@@ -22,6 +22,7 @@ mod feed_forward;
 mod gain_growth;
 mod gates;
 mod global_tokens;
+mod grid_maps;
 mod grouped;
 mod growth;
 mod head_order;

@@ -1,10 +1,12 @@
 //! Merges neighbouring patches behind the last block of a stage: fewer and wider rows for the next.
 
-use attnscope_compute::error::Result;
-use attnscope_compute::ops::Ops;
-use attnscope_spec::MergeSpec;
+use attnscope_compute::error::{Error, Result};
+use attnscope_compute::ops::{Activation, Ops};
+use attnscope_spec::{Joining, MergeSpec, SquareMap, StagePlaces};
 
 use super::context::BlockContext;
+use super::grid_maps::over_patches;
+use super::planes::{Plane, convolve};
 use super::steps::normed_in_place;
 
 /// Makes the rows of the next stage. // resid: [patch, d] → [fewer patches, width of the next stage]
@@ -14,66 +16,115 @@ pub(super) fn merge_patches<O: Ops>(
     resid: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, shelf) = (context.ops, context.shelf());
-    let (mut joined, mut spare) = (O::Buffer::default(), O::Buffer::default());
-    {
-        let host = ops.get(resid)?;
-        let width = spec.side * spec.side * host.width;
-        let values = side_by_side(spec, &host.values, host.width);
-        ops.put_own(values, width, &mut joined)?; // [fewer patches, side · side · d]
+    let mut spare = O::Buffer::default();
+    normed_in_place(
+        ops,
+        shelf.optional_norm(&spec.rows)?.as_ref(),
+        resid,
+        &mut spare,
+    )?;
+    match &spec.joining {
+        Joining::Squares(squares) => {
+            let SquareMap { side, norm, map } = &**squares;
+            over_patches(context, resid, |plane| Ok(side_by_side(*side, plane)))?; // [fewer patches, side · side · d]
+            let norm = shelf.optional_norm(norm)?;
+            normed_in_place(ops, norm.as_ref(), resid, &mut spare)?;
+            ops.linear(resid, &shelf.linear(map)?, &mut spare, context.pace)?;
+            std::mem::swap(resid, &mut spare);
+        }
+        Joining::Convolution(convolution) => over_patches(context, resid, |plane| {
+            // No activation follows the convolution itself.
+            convolve(convolution, Activation::Relu, plane, shelf)
+        })?,
     }
-    let before = shelf.optional_norm(&spec.before)?;
-    normed_in_place(ops, before.as_ref(), &mut joined, &mut spare)?;
-    ops.linear(&joined, &shelf.linear(&spec.map)?, resid, context.pace)?;
     let behind = shelf.optional_norm(&spec.behind)?;
-    normed_in_place(ops, behind.as_ref(), resid, &mut spare)
+    normed_in_place(ops, behind.as_ref(), resid, &mut spare)?;
+    match spec.places.as_deref() {
+        Some(places) => {
+            let grid = context.sequence.grid().map(|grid| spec.to(grid));
+            add_places(context, places, grid.unwrap_or_default(), resid)
+        }
+        None => Ok(()),
+    }
 }
 
-/// Puts the patches that become one side by side, column after column; zeros stand for those beyond the picture. Copies of a picture
-/// follow each other. // values: [copy, patch, width]
-fn side_by_side(spec: &MergeSpec, values: &[f32], width: usize) -> Vec<f32> {
-    let ([n_rows, n_columns], [to_rows, to_columns]) = (spec.from, spec.to());
-    let mut joined = Vec::with_capacity(values.len());
-    for patches in values.chunks((n_rows * n_columns * width).max(1)) {
-        for (row, column) in (0..to_rows).flat_map(|row| (0..to_columns).map(move |at| (row, at))) {
-            for (right, down) in (0..spec.side).flat_map(|at| (0..spec.side).map(move |n| (at, n)))
-            {
-                let (row, column) = (row * spec.side + down, column * spec.side + right);
-                let first = (row * n_columns + column) * width;
-                let inside = (row < n_rows && column < n_columns)
-                    .then(|| patches.get(first..first + width))
-                    .flatten();
-                match inside {
-                    Some(patch) => joined.extend_from_slice(patch),
-                    None => joined.resize(joined.len() + width, 0.0),
-                }
+/// Puts the token of a stage before its patches, and adds its positions. // [copy · patch, width] → [copy · row, width]
+fn add_places<O: Ops>(
+    context: &BlockContext<'_, O>,
+    places: &StagePlaces,
+    grid: [usize; 2],
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    if grid != places.grid {
+        let ([rows, columns], [stored_rows, stored_columns]) = (grid, places.grid);
+        let problem = format!(
+            "a stage has {rows} × {columns} patches, the model positions of {stored_rows} × {stored_columns}"
+        );
+        return Err(Error::Prompt(problem));
+    }
+    let (ops, tensors, width) = (context.ops, context.tensors, places.width);
+    let positions = tensors
+        .expect(&places.positions, &places.shape())?
+        .widen()?;
+    let class = match &places.class {
+        Some(name) => tensors.expect(name, &[1, 1, width])?.widen()?.to_vec(),
+        None => Vec::new(),
+    };
+    let mut values = Vec::new();
+    for patches in ops
+        .get(resid)?
+        .values
+        .chunks((grid[0] * grid[1] * width).max(1))
+    {
+        let rows = class.iter().chain(patches).zip(positions.iter());
+        values.extend(rows.map(|(value, position)| value + position));
+    }
+    ops.put_own(values, width, resid)
+}
+
+/// Puts the patches that become one side by side, column after column; zeros stand for those beyond the picture.
+fn side_by_side(side: usize, plane: &Plane) -> Plane {
+    let (n_rows, n_columns, width) = (plane.n_rows, plane.n_columns, plane.n_channels);
+    let [to_rows, to_columns] = [n_rows, n_columns].map(|n| n.div_ceil(side.max(1)));
+    let mut joined = Vec::with_capacity(plane.values.len());
+    for (row, column) in (0..to_rows).flat_map(|row| (0..to_columns).map(move |at| (row, at))) {
+        for (right, down) in (0..side).flat_map(|at| (0..side).map(move |n| (at, n))) {
+            let (row, column) = (row * side + down, column * side + right);
+            let first = (row * n_columns + column) * width;
+            let inside = (row < n_rows && column < n_columns)
+                .then(|| plane.values.get(first..first + width))
+                .flatten();
+            match inside {
+                Some(patch) => joined.extend_from_slice(patch),
+                None => joined.resize(joined.len() + width, 0.0),
             }
         }
     }
-    joined
+    Plane {
+        values: joined,
+        n_rows: to_rows,
+        n_columns: to_columns,
+        n_channels: side * side * width,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attnscope_spec::LinearSource;
 
     #[test]
     fn patches_are_joined_column_after_column_and_filled_up_with_zeros() {
-        let spec = MergeSpec {
-            from: [2, 3],
-            side: 2,
-            before: None,
-            map: LinearSource::whole("reduction.weight".to_owned(), None, 4, 2),
-            behind: None,
+        let plane = |values: [f32; 6]| Plane {
+            values: values.to_vec(),
+            n_rows: 2,
+            n_columns: 3,
+            n_channels: 1,
         };
-        let both = [
-            1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0,
-        ];
+        let joined = side_by_side(2, &plane([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+        assert_eq!(joined.values, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0, 0.0, 0.0]);
         assert_eq!(
-            side_by_side(&spec, &both, 1),
-            [
-                1.0, 4.0, 2.0, 5.0, 3.0, 6.0, 0.0, 0.0, 7.0, 10.0, 8.0, 11.0, 9.0, 12.0, 0.0, 0.0
-            ]
+            (joined.n_rows, joined.n_columns, joined.n_channels),
+            (1, 2, 4)
         );
     }
 }

@@ -7,11 +7,12 @@ use attnscope_spec::{GateRule, MlpSpec};
 use super::block_weights::MlpWeights;
 use super::context::BlockContext;
 use super::curve::curve;
+use super::grid_maps::convolve_hidden;
 use super::scratch::MlpScratch;
 use super::sparsity::cut_off;
 use super::steps::normed_in_place;
 
-/// Computes down(act(up x)), or the gated form.
+/// Computes down(act(up x)), with a convolution over patches before the activation if there is one, or the gated form.
 pub(super) fn run_mlp<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &MlpSpec,
@@ -22,6 +23,9 @@ pub(super) fn run_mlp<O: Ops>(
 ) -> Result<()> {
     let (ops, pace) = (context.ops, context.pace);
     ops.linear(from, &weights.up, &mut s.hidden, pace)?; // [position, d_mlp]
+    if let Some(convolution) = spec.convolution.as_deref() {
+        convolve_hidden(context, convolution, &mut s.hidden)?;
+    }
     match (&weights.gate, spec.gate_rule) {
         (Some(gate), GateRule::Product | GateRule::Limited { .. }) => {
             ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]

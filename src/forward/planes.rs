@@ -1,6 +1,6 @@
-//! Convolutions over a spectrogram as a plane: frames along one side, bands along the other.
+//! Convolutions over a plane: the frames and bands of a spectrogram, or the patches of a picture.
 
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, HostLinear, HostWeight, Ops};
 use attnscope_spec::PlaneConvolution;
 
@@ -27,6 +27,55 @@ impl Plane {
             values: rows,
             n_columns,
             n_channels: 1,
+        }
+    }
+
+    /// The patches of a picture, row by row.
+    ///
+    /// # Errors
+    /// When there are not as many as the grid has places.
+    pub(super) fn of_patches(
+        values: Vec<f32>,
+        n_channels: usize,
+        [n_rows, n_columns]: [usize; 2],
+    ) -> Result<Self> {
+        let n = values.len() / n_channels.max(1);
+        if n != n_rows * n_columns {
+            let problem = format!(
+                "expected the {} patches of a grid of {n_rows} × {n_columns}, found {n}",
+                n_rows * n_columns
+            );
+            return Err(Error::Prompt(problem));
+        }
+        Ok(Self {
+            values,
+            n_rows,
+            n_columns,
+            n_channels,
+        })
+    }
+
+    /// The means of bins of rows and columns, which share those that lie in two. // [bin, bin, channel]
+    pub(super) fn means(&self, n_bins: usize) -> Self {
+        let bin = |nth: usize, n: usize| nth * n / n_bins..((nth + 1) * n).div_ceil(n_bins);
+        let mut values = Vec::with_capacity(n_bins * n_bins * self.n_channels);
+        for (row, column) in (0..n_bins).flat_map(|row| (0..n_bins).map(move |at| (row, at))) {
+            let (rows, columns) = (bin(row, self.n_rows), bin(column, self.n_columns));
+            let n = (rows.len() * columns.len()).max(1) as f64;
+            let mut sums = vec![0.0f64; self.n_channels];
+            for (y, x) in rows.flat_map(|y| columns.clone().map(move |x| (y, x))) {
+                let first = (y * self.n_columns + x) * self.n_channels;
+                let from = &self.values[first..first + self.n_channels];
+                let pairs = sums.iter_mut().zip(from);
+                pairs.for_each(|(sum, value)| *sum += f64::from(*value));
+            }
+            values.extend(sums.into_iter().map(|sum| (sum / n) as f32));
+        }
+        Self {
+            values,
+            n_rows: n_bins,
+            n_columns: n_bins,
+            n_channels: self.n_channels,
         }
     }
 
@@ -231,6 +280,19 @@ mod tests {
             let sum: f32 = from.iter().zip(&kernel).map(|(a, b)| a * b).sum();
             assert_eq!(*found, sum + 0.5);
         }
+    }
+
+    #[test]
+    fn bins_that_do_not_divide_a_side_share_lines() {
+        let plane = Plane::of_rows(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2);
+        // Rows 0 and 1, then 1 and 2.
+        assert_eq!(plane.means(2).values, [2.0, 3.0, 4.0, 5.0]);
+        // More bins than columns: each column fills two.
+        let wider = plane.means(4);
+        assert_eq!(wider.values[..4], [1.0, 1.0, 2.0, 2.0]);
+        assert_eq!(wider.values[12..], [5.0, 5.0, 6.0, 6.0]);
+        let short = Plane::of_patches(vec![0.0; 10], 2, [2, 3]).expect_err("five patches");
+        assert!(short.to_string().contains("found 5"), "{short}");
     }
 
     #[test]

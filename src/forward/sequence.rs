@@ -7,8 +7,8 @@ use std::sync::Arc;
 use attnscope_compute::attention::{
     AttentionSpec, Globals, GridTurn, KeyRank, PickedKeys, RopeSpec, Visibility,
 };
-use attnscope_prompt::{Picture, Sound};
-use attnscope_spec::StackSpec;
+use attnscope_prompt::{Firsts, Picture, Sound};
+use attnscope_spec::{ProjectionSpec, StackSpec};
 
 /// One sequence of input tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,19 +36,44 @@ impl Sequence {
 
     /// Returns the tokens of a layer: those of the prompt in the first stage, the patches that were merged of them in later ones.
     pub fn of_layer(&self, stack: &StackSpec, layer_idx: usize) -> Cow<'_, Self> {
-        let Some(grid) = stack.grid_of(layer_idx) else {
-            return Cow::Borrowed(self);
-        };
-        let n = grid[0] * grid[1];
-        Cow::Owned(Self {
+        match (stack.merged_before(layer_idx), self.picture.as_deref()) {
+            (Some(merge), Some(picture)) => {
+                let grid = stack.grid_of(layer_idx, picture.grid());
+                let firsts = Firsts {
+                    has_class: merge.has_class(),
+                    ..Firsts::default()
+                };
+                Cow::Owned(Self::of_patches(picture, grid, firsts))
+            }
+            _ => Cow::Borrowed(self),
+        }
+    }
+
+    /// Returns the tokens of the keys of an attention to the sequence itself: the same, or the patches of a coarser grid.
+    pub fn keys_of(&self, maps: &ProjectionSpec) -> Cow<'_, Self> {
+        match (maps.reduced.as_deref(), self.picture.as_deref()) {
+            (Some(reduced), Some(picture)) => {
+                let grid = reduced.to(picture.grid());
+                Cow::Owned(Self::of_patches(picture, grid, Firsts::default()))
+            }
+            _ => Cow::Borrowed(self),
+        }
+    }
+
+    /// The patches of a picture that were merged to a grid, behind learned tokens.
+    fn of_patches(picture: &Picture, grid: [usize; 2], firsts: Firsts) -> Self {
+        let n = firsts.len() + grid[0] * grid[1];
+        Self {
             tokens: (0..n as u32).collect(),
             positions: (0..n).collect(),
-            picture: self
-                .picture
-                .as_ref()
-                .map(|picture| Arc::new(picture.merged_to(grid))),
+            picture: Some(Arc::new(picture.merged_to(grid, firsts))),
             ..Self::default()
-        })
+        }
+    }
+
+    /// Returns the grid of the patches of its picture, if it has one.
+    pub fn grid(&self) -> Option<[usize; 2]> {
+        self.picture.as_ref().map(|picture| picture.grid())
     }
 
     /// Returns which tokens see each other in self-attention.

@@ -72,7 +72,10 @@ pub fn pool_hidden<O: Ops>(
     {
         *hidden = of_each;
     }
+    // The last stage of a model has other rows than the prompt.
+    let is_staged = model.spec.main_stack().is_staged();
     let host = match labels.pooled {
+        Pooled::First if is_staged => ops.get(hidden)?,
         Pooled::Every
         | Pooled::First
         | Pooled::Last(_)
@@ -86,6 +89,7 @@ pub fn pool_hidden<O: Ops>(
     let mean = |from: usize| mean_of_real(&host.values, width, sequence, from);
     let pooled = match labels.pooled {
         Pooled::FirstAndMeanFrom(from) => [row(0), &mean(from)].concat(),
+        Pooled::First => row(0).to_vec(),
         Pooled::FirstTwo => [row(0), row(1)].concat(),
         Pooled::MeanFrom(from) => mean(from),
         Pooled::Max => largest_of_real(&host.values, width, sequence),

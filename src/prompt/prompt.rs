@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lost::TokenizerLoss;
-use super::picture::Picture;
+use super::picture::{Firsts, Picture};
 use super::positions::PositionRule;
 use super::request::Source;
 use super::sound::Sound;
@@ -90,11 +90,12 @@ impl Prompt {
         self.lost.and(source.unwrap_or_default())
     }
 
-    /// The prompt of layers that see a picture's patches merged to this many rows and columns.
+    /// The prompt of layers that see a picture's patches merged to this many rows and columns, behind these learned tokens.
     #[must_use]
-    pub fn merged_to(&self, grid: [usize; 2]) -> Self {
-        let n = grid[0] * grid[1];
-        let picture = self.picture.as_ref().map(|picture| picture.merged_to(grid));
+    pub fn merged_to(&self, grid: [usize; 2], firsts: Firsts) -> Self {
+        let n = firsts.len() + grid[0] * grid[1];
+        let merged = |picture: &Arc<Picture>| picture.merged_to(grid, firsts);
+        let picture = self.picture.as_ref().map(merged);
         Self {
             tokens: (0..n as u32).collect(),
             labels: picture.as_ref().map(Picture::labels).unwrap_or_default(),

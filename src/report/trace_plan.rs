@@ -122,10 +122,12 @@ impl TracePlan {
                 _ => prompt.tokens.len(),
             };
             let own = spec.stacks.iter().find(|own| own.stack == stack);
-            let n_queries = own.map_or(n_queries, |own| own.n_positions(layer_idx, n_queries));
+            let grid = given.picture.as_ref().map(|picture| picture.grid());
+            let n_tokens = n_queries;
+            let n_queries = own.map_or(n_tokens, |own| own.n_positions(layer_idx, n_tokens, grid));
             let n_keys = match stack {
                 Stack::Cross => given.tokens.len(),
-                _ => n_queries,
+                _ => own.map_or(n_tokens, |own| own.n_keys(layer_idx, n_tokens, grid)),
             };
             let heads = match &selection.at {
                 Some(places) => {
@@ -172,7 +174,13 @@ impl TracePlan {
             plan.add(
                 &mut entries,
                 name.to_owned(),
-                vec![model.spec.n_last(prompt.tokens.len()), width],
+                vec![
+                    model.spec.n_last(
+                        prompt.tokens.len(),
+                        prompt.picture.as_ref().map(|picture| picture.grid()),
+                    ),
+                    width,
+                ],
                 "F32",
             );
             if prompt.source.is_some() {

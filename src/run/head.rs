@@ -10,7 +10,7 @@ use attnscope_compute::pace::Pace;
 use attnscope_forward::{
     BlockContext, Hook, Hooks, Input, LayerWeights, Scratch, attend_heads, run_layer,
 };
-use attnscope_spec::{Model, Stack};
+use attnscope_spec::{BlockSpec, Model, Stack};
 
 use super::histogram::Histogram;
 use super::kept::Kept;
@@ -110,7 +110,10 @@ pub fn head_detail<O: Ops>(
     let of_layer = sequence.of_layer(spec, layer_idx);
     let n_keys = match &memory {
         Some(memory) if stack == Stack::Cross => memory.sequence.len(),
-        _ => of_layer.len(),
+        _ => match spec.blocks().get(layer_idx).and_then(BlockSpec::own) {
+            Some(own) => of_layer.keys_of(&own.projections).len(),
+            None => of_layer.len(),
+        },
     };
     let tensors = &model.checkpoint.tensors;
     let context = BlockContext::of(ops, tensors, spec, sequence, memory, pace)?;

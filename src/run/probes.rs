@@ -434,9 +434,10 @@ fn order<'m>(model: &'m Model, input: &Input) -> Prepared<'m, OrderProbe> {
                 .to_owned(),
         );
     }
-    if stack.is_staged() {
+    if stack.reads_grid() {
         return Err(
-            "stages merge patches by their places, so that order is part of the model".to_owned(),
+            "patches are merged or convolved by their places, so that order is part of the model"
+                .to_owned(),
         );
     }
     if input.sequence.real.is_some() {

@@ -2,6 +2,7 @@
 
 use attnscope_compute::ops::Activation;
 
+use super::grid_maps::HiddenConvolution;
 use super::source::{LinearSource, NormSource};
 
 /// A feed-forward layer: down(act(up x)), or down(rule(gate x, up x)) with a [`GateRule`].
@@ -14,6 +15,8 @@ pub struct MlpSpec {
     pub gate_rule: GateRule,
     /// An activation with learned curvatures, used instead of `activation`.
     pub learned: Option<LearnedActivation>,
+    /// Reads the patches around each, before the activation. A layer with a gate has none.
+    pub convolution: Option<Box<HiddenConvolution>>,
     /// A norm of the hidden vector, between the activation and the down projection (sub-LN).
     pub hidden_norm: Option<NormSource>,
     /// Share of gates set to zero, for normally distributed gates (activation sparsity).
@@ -52,6 +55,7 @@ impl MlpSpec {
             activation,
             gate_rule: GateRule::Product,
             learned: None,
+            convolution: None,
             hidden_norm: None,
             sparsity: None,
         }

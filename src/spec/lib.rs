@@ -11,6 +11,7 @@ mod difference;
 mod embed;
 mod feed_forward;
 mod global_maps;
+mod grid_maps;
 mod grids;
 mod head;
 mod hyper;
@@ -49,11 +50,12 @@ pub use feed_forward::{
     LearnedActivation, MlpSpec, RouterRule, RouterScores,
 };
 pub use global_maps::GlobalMaps;
+pub use grid_maps::{HiddenConvolution, KeyReduction};
 pub use head::{HeadSpec, TransformSpec};
 pub use hyper::{ConnectionSpec, FoldSpec, HyperSpec, StreamWeights};
 pub use indexer::{IndexMaps, IndexSource, IndexerSpec, PoolMaps};
 pub use labels::{LabelKind, Labels, Pooled};
-pub use merge::MergeSpec;
+pub use merge::{Joining, MergeSpec, SquareMap, StagePlaces};
 pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;

@@ -1,44 +1,136 @@
 //! Stages of an encoder of pictures: between two stages neighbouring patches become one, so that rows are fewer and wider.
 
+use super::grid_maps::KeyReduction;
+use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
 use super::stack::StackSpec;
 
 /// How neighbouring patches become one behind the last block of a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MergeSpec {
-    /// Rows and columns of patches before.
-    pub from: [usize; 2],
+    /// A norm of each row, before rows become one.
+    pub rows: Option<NormSource>,
+    pub joining: Joining,
+    /// A norm of the rows of the next stage.
+    pub behind: Option<NormSource>,
+    /// Positions, which are added to the rows of the next stage.
+    pub places: Option<Box<StagePlaces>>,
+}
+
+/// What makes one patch of its neighbours.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Joining {
+    /// A map of squares of patches, which do not overlap.
+    Squares(Box<SquareMap>),
+    /// A convolution over the patches, whose windows may overlap.
+    Convolution(PlaneConvolution),
+}
+
+/// A map of squares of patches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SquareMap {
     /// Rows, and columns, of patches that become one. A picture that they do not divide is filled up with zeros below and to the right.
     pub side: usize,
     /// A norm of the values of the patches that become one, all together.
-    pub before: Option<NormSource>,
+    pub norm: Option<NormSource>,
     /// Reads the patches that become one, column after column. // side · side · d → the width of the next stage
     pub map: LinearSource,
-    /// A norm of the rows of the next stage.
-    pub behind: Option<NormSource>,
+}
+
+/// Positions of the patches of a later stage, and of a token before them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagePlaces {
+    /// A learned token before the patches. // [1, 1, width]
+    pub class: Option<String>,
+    /// A row for the token before the patches, if there is one, and for each patch. // [1, row, width]
+    pub positions: String,
+    /// Rows and columns of patches with positions.
+    pub grid: [usize; 2],
+    pub width: usize,
+}
+
+impl StagePlaces {
+    /// The tensors it reads, with their shapes.
+    pub fn tensors(&self) -> impl Iterator<Item = (&String, Vec<usize>)> {
+        let class = self.class.iter().map(|name| (name, vec![1, 1, self.width]));
+        class.chain([(&self.positions, self.shape())])
+    }
+
+    /// The shape of the positions.
+    pub fn shape(&self) -> Vec<usize> {
+        let n_first = usize::from(self.class.is_some());
+        vec![1, n_first + self.grid.iter().product::<usize>(), self.width]
+    }
 }
 
 impl MergeSpec {
-    /// Rows and columns of patches after.
-    pub fn to(&self) -> [usize; 2] {
-        self.from.map(|n| n.div_ceil(self.side.max(1)))
+    /// Rows and columns of patches after, given those before.
+    pub fn to(&self, from: [usize; 2]) -> [usize; 2] {
+        match &self.joining {
+            Joining::Squares(squares) => from.map(|n| n.div_ceil(squares.side.max(1))),
+            Joining::Convolution(convolution) => convolution.to(from),
+        }
+    }
+
+    /// The width of the rows of the next stage.
+    pub fn width(&self) -> usize {
+        match &self.joining {
+            Joining::Squares(squares) => squares.map.n_out(),
+            Joining::Convolution(convolution) => convolution.n_out,
+        }
+    }
+
+    /// Whether a learned token stands before the patches of the next stage.
+    pub fn has_class(&self) -> bool {
+        let places = self.places.as_ref();
+        places.is_some_and(|places| places.class.is_some())
     }
 
     /// The norms, in the order in which they are applied.
     pub fn norms(&self) -> impl Iterator<Item = &NormSource> {
-        self.before.iter().chain(&self.behind)
+        let of_squares = match &self.joining {
+            Joining::Squares(squares) => squares.norm.as_ref(),
+            Joining::Convolution(_) => None,
+        };
+        self.rows.iter().chain(of_squares).chain(&self.behind)
+    }
+
+    /// The tensors that are neither maps nor norms, with their shapes.
+    pub fn tensors(&self) -> impl Iterator<Item = (&String, Vec<usize>)> {
+        let convolution = match &self.joining {
+            Joining::Squares(_) => None,
+            Joining::Convolution(convolution) => Some(convolution.tensors()),
+        };
+        let places = self.places.iter().flat_map(|places| places.tensors());
+        convolution.into_iter().flatten().chain(places)
     }
 
     /// Describes the merging, for comparisons.
     pub fn words(&self) -> String {
-        let ([rows, columns], [fewer_rows, fewer_columns]) = (self.from, self.to());
-        let norms = match (&self.before, &self.behind) {
-            (Some(_), Some(_)) => "norms before and behind the map",
-            (Some(_), None) => "a norm before the map",
-            (None, Some(_)) => "a norm behind the map",
-            (None, None) => "no norm",
+        let joining = match &self.joining {
+            Joining::Squares(squares) => {
+                let side = squares.side;
+                let norm = if squares.norm.is_some() {
+                    ", normed together"
+                } else {
+                    ""
+                };
+                format!("squares of {side} × {side} patches{norm}")
+            }
+            Joining::Convolution(convolution) => format!("convolution {}", convolution.words()),
         };
-        format!("{rows} × {columns} to {fewer_rows} × {fewer_columns} patches, {norms}")
+        let norms = match (&self.rows, &self.behind) {
+            (Some(_), Some(_)) => ", norms of rows before and behind",
+            (Some(_), None) => ", a norm of rows before",
+            (None, Some(_)) => ", a norm of rows behind",
+            (None, None) => "",
+        };
+        let places = match self.places.as_deref() {
+            Some(places) if places.class.is_some() => ", positions and a token before the patches",
+            Some(_) => ", positions",
+            None => "",
+        };
+        format!("{joining}{norms}{places}")
     }
 }
 
@@ -48,26 +140,55 @@ impl StackSpec {
         self.merged_before(self.n_layers()).is_some()
     }
 
+    /// Whether layers read the grid of a picture's patches: in stages, for coarser keys, or in a feed-forward layer.
+    pub fn reads_grid(&self) -> bool {
+        let mut blocks = self.blocks().iter();
+        self.is_staged()
+            || blocks.any(|block| block.key_reduction().is_some() || block.mixes_in_feed_forward())
+    }
+
     /// The merging that made the rows of a layer; `None` in the first stage.
     pub fn merged_before(&self, layer_idx: usize) -> Option<&MergeSpec> {
-        let before = self.blocks().iter().take(layer_idx).rev();
-        before.filter_map(|block| block.merge.as_deref()).next()
+        self.merges_before(layer_idx).last()
     }
 
-    /// Rows and columns of patches in a layer behind the first stage; `None` in the first, which has those of the picture.
-    pub fn grid_of(&self, layer_idx: usize) -> Option<[usize; 2]> {
-        Some(self.merged_before(layer_idx)?.to())
+    /// The mergings before a layer, in order.
+    fn merges_before(&self, layer_idx: usize) -> impl Iterator<Item = &MergeSpec> {
+        let before = self.blocks().iter().take(layer_idx);
+        before.filter_map(|block| block.merge.as_deref())
     }
 
-    /// The number of positions in a layer, for a prompt of `n` tokens.
-    pub fn n_positions(&self, layer_idx: usize, n: usize) -> usize {
-        let grid = self.grid_of(layer_idx);
-        grid.map_or(n, |[rows, columns]| rows * columns)
+    /// Rows and columns of patches in a layer, for a picture with this grid of patches.
+    pub fn grid_of(&self, layer_idx: usize, grid: [usize; 2]) -> [usize; 2] {
+        let merges = self.merges_before(layer_idx);
+        merges.fold(grid, |grid, merge| merge.to(grid))
+    }
+
+    /// The number of positions in a layer, for a prompt of `n` tokens whose picture, if it has one, has this grid of patches.
+    pub fn n_positions(&self, layer_idx: usize, n: usize, grid: Option<[usize; 2]>) -> usize {
+        match (self.merged_before(layer_idx), grid) {
+            (Some(merge), Some(grid)) => {
+                let [rows, columns] = self.grid_of(layer_idx, grid);
+                usize::from(merge.has_class()) + rows * columns
+            }
+            _ => n,
+        }
+    }
+
+    /// The number of keys of a layer's own attention, for a prompt as in [`StackSpec::n_positions`].
+    pub fn n_keys(&self, layer_idx: usize, n: usize, grid: Option<[usize; 2]>) -> usize {
+        let block = self.blocks().get(layer_idx);
+        match (block.and_then(|block| block.key_reduction()), grid) {
+            (Some(reduction), Some(grid)) => {
+                let of: &KeyReduction = reduction;
+                of.to(self.grid_of(layer_idx, grid)).iter().product()
+            }
+            _ => self.n_positions(layer_idx, n, grid),
+        }
     }
 
     /// The number of the stage of a layer, counted from 0.
     pub fn stage_of(&self, layer_idx: usize) -> usize {
-        let before = self.blocks().iter().take(layer_idx);
-        before.filter(|block| block.merge.is_some()).count()
+        self.merges_before(layer_idx).count()
     }
 }

@@ -74,20 +74,20 @@ impl ModelSpec {
     /// that of the decoder.
     pub fn d_resid(&self, stack: &StackSpec, layer_idx: usize) -> usize {
         match (stack.merged_before(layer_idx), &stack.last_map) {
-            (Some(merge), _) => merge.map.n_out(),
+            (Some(merge), _) => merge.width(),
             (None, _) if stack.is_staged() => stack.embed.tokens.width,
             (None, Some(map)) if stack.stack == Stack::Encoder => map.n_in,
             (None, _) => self.d_model,
         }
     }
 
-    /// The number of rows of a head's outputs, or of the last hidden states, for a prompt of `n` tokens. A head that pools gives its
-    /// output for each token of the prompt.
-    pub fn n_last(&self, n: usize) -> usize {
+    /// The number of rows of a head's outputs, or of the last hidden states, for a prompt of `n` tokens whose picture, if it has one,
+    /// has this grid of patches. A head that pools gives its output for each token of the prompt.
+    pub fn n_last(&self, n: usize, grid: Option<[usize; 2]>) -> usize {
         let main = self.main_stack();
         match self.head {
             Some(_) => n,
-            None => main.n_positions(main.n_layers(), n),
+            None => main.n_positions(main.n_layers(), n, grid),
         }
     }
 

@@ -1,6 +1,6 @@
-//! Convolutions over a spectrogram as a plane of frames and bands, as data.
+//! Convolutions over a plane, as data: the frames and bands of a spectrogram, or the patches of a picture.
 
-/// A convolution over a plane of rows (frames) and columns (bands).
+/// A convolution over a plane of rows and columns: frames and bands, or patches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaneConvolution {
     /// [n_out, n_in, n_wide, n_wide], or [n_out, 1, n_wide, n_wide] if each channel is by itself: rows, then columns
@@ -16,7 +16,7 @@ pub struct PlaneConvolution {
     pub strides: [usize; 2],
     /// Zeros before the first and behind the last row, and column.
     pub padding: [usize; 2],
-    /// Whether the activation of the stem follows.
+    /// Whether an activation follows, which stands beside the convolution.
     pub is_activated: bool,
 }
 
@@ -28,6 +28,17 @@ impl PlaneConvolution {
         left.map_or(0, |left| left / self.strides[axis].max(1) + 1)
     }
 
+    /// Rows and columns of its outputs.
+    pub fn to(&self, [n_rows, n_columns]: [usize; 2]) -> [usize; 2] {
+        [self.n_along(n_rows, 0), self.n_along(n_columns, 1)]
+    }
+
+    /// The tensors it reads, with their required shapes.
+    pub fn tensors(&self) -> impl Iterator<Item = (&String, Vec<usize>)> {
+        let bias = self.bias.iter().map(|bias| (bias, vec![self.n_out]));
+        [(&self.weight, self.shape())].into_iter().chain(bias)
+    }
+
     /// The required shape of the kernel.
     pub fn shape(&self) -> Vec<usize> {
         let n_in = if self.is_by_channel { 1 } else { self.n_in };
@@ -35,7 +46,7 @@ impl PlaneConvolution {
     }
 
     /// Describes the computation, for comparisons.
-    pub(super) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let Self {
             n_in,
             n_out,

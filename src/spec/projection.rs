@@ -5,6 +5,7 @@ use std::fmt;
 use super::added_convolution::AddedConvolution;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
+use super::grid_maps::KeyReduction;
 use super::indexer::IndexerSpec;
 use super::projected::{
     BiasGate, HeadGrowth, HeadScales, LatentSpec, RelativeSource, StepSource, ValueBiasSource,
@@ -85,6 +86,8 @@ pub struct ProjectionSpec {
     pub shared: Option<Box<KvSharing>>,
     /// Linear maps of global tokens, which attend to all other tokens.
     pub global: Option<Box<GlobalMaps>>,
+    /// Set if keys and values are read of a coarser grid than queries.
+    pub reduced: Option<Box<KeyReduction>>,
     /// Scores keys for sparse attention.
     pub indexer: Option<Box<IndexerSpec>>,
 }
@@ -121,6 +124,7 @@ impl ProjectionSpec {
             difference: None,
             shared: None,
             global: None,
+            reduced: None,
             indexer: None,
         }
     }

@@ -124,6 +124,7 @@ impl WeightFormat {
             self.maps(maps.linears_mut());
             self.norms(maps.norms_mut());
         }
+        self.norms(spec.reduced.as_mut().map(|reduced| &mut reduced.norm));
         if let Some(global) = &mut spec.global {
             self.maps([&mut global.q, &mut global.k, &mut global.v]);
         }

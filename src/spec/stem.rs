@@ -212,10 +212,7 @@ impl SoundStem {
                 .into_iter()
                 .chain([(&around.bias, vec![around.width])])
         });
-        let planes = self.planes.iter().flat_map(|plane| {
-            let bias = plane.bias.iter().map(|bias| (bias, vec![plane.n_out]));
-            [(&plane.weight, plane.shape())].into_iter().chain(bias)
-        });
+        let planes = self.planes.iter().flat_map(PlaneConvolution::tensors);
         let places = self.places.iter().flat_map(|places| {
             let firsts = places.firsts.iter();
             let firsts = firsts.map(|name| (name, vec![1, 1, places.width]));

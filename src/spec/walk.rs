@@ -8,9 +8,9 @@ use std::fmt::Arguments;
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, LinearSource, ModelSpec,
-    NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamWeights, TableSource,
-    TokenMixer,
+    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, Joining, LinearSource,
+    ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamWeights,
+    TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -405,7 +405,12 @@ impl<'v, 'a> Walk<'v, 'a> {
             None,
         );
         if let Some(merge) = &block.merge {
-            self.linear(format_args!("{name}merge"), &merge.map);
+            if let Joining::Squares(squares) = &merge.joining {
+                self.linear(format_args!("{name}merge"), &squares.map);
+            }
+            for (nth, (tensor, shape)) in merge.tensors().enumerate() {
+                self.vector(format_args!("{name}merge.{nth}"), tensor, shape);
+            }
             for (nth, norm) in merge.norms().enumerate() {
                 self.norm(format_args!("{name}merge.norm.{nth}"), Some(norm), None);
             }

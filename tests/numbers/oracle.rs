@@ -88,6 +88,9 @@ fn heads_run_alone_as_among_others() {
         ("swin", usize::MAX),
         ("swin", 0),
         ("swinv2", 0),
+        ("segformer", usize::MAX),
+        ("segformer", 0),
+        ("pvt_v2_b", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");
@@ -124,11 +127,13 @@ fn heads_run_alone_as_among_others() {
                 .chunks(4)
                 .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
                 .collect();
-            let n = stack.n_positions(layer_idx, input.sequence.len());
+            let (n_tokens, grid) = (input.sequence.len(), input.sequence.grid());
+            let n = stack.n_positions(layer_idx, n_tokens, grid);
+            let n_keys = stack.n_keys(layer_idx, n_tokens, grid);
             let cells = found.pattern.finest().cells.iter();
-            let pairs = cells.zip(&values[n * n..2 * n * n]).enumerate();
+            let pairs = cells.zip(&values[n * n_keys..2 * n * n_keys]).enumerate();
             for (idx, (found, expected)) in pairs {
-                let is_real = input.sequence.is_real(idx / n);
+                let is_real = input.sequence.is_real(idx / n_keys);
                 let is_near = (found - expected).abs() < 2e-4;
                 assert!(
                     !is_real || is_near,

@@ -38,9 +38,10 @@ fn every_processor_makes_the_values_that_transformers_makes() {
             continue;
         };
         let model = model_of(&case).expect("opens");
-        // A margin belongs to the patches, and no processor makes it.
+        // A margin and pixels in two patches belong to the patches, and no processor makes them.
         let preprocessing = PicturePreprocessing {
             margin: 0,
+            overlap: 0,
             ..model.spec.preprocessing().expect("sees")
         };
         let picture = Picture::read(&PictureSource::File(path), &preprocessing).expect("reads");
@@ -79,6 +80,7 @@ fn plain() -> PicturePreprocessing {
         standardises: false,
         patch: [1, 1],
         margin: 0,
+        overlap: 0,
         n_moments: 1,
         takes: None,
         firsts: Firsts::default(),

@@ -125,7 +125,7 @@ pub static MEAN_DISTANCE: Statistic = Statistic {
     low: "local",
     high: "far",
     definition: "mean over queries of Σ p·|query − key|",
-    source: "Vig and Belinkov 2019, arXiv 1906.04284 (there weighted over a corpus); absent in cross-attention, whose queries and keys are positions of two sequences",
+    source: "Vig and Belinkov 2019, arXiv 1906.04284 (there weighted over a corpus); absent in cross-attention, and where keys are patches of a coarser grid: queries and keys are then positions of two sequences",
     compute: Compute::Head(mean_distance, Gather::Mean),
 };
 
@@ -137,7 +137,7 @@ pub static LATER_MASS: Statistic = Statistic {
     low: "causal",
     high: "looks ahead",
     definition: "mean over queries of the probability given to keys after their own place; 0 under a causal mask",
-    source: "what a dropped causal mask leaves in the pattern; absent in cross-attention",
+    source: "what a dropped causal mask leaves in the pattern; absent where queries and keys are positions of two sequences",
     compute: Compute::Head(later_mass, Gather::Mean),
 };
 

@@ -114,9 +114,7 @@ impl<'a> Evidence<'a> {
             return Some(reason);
         }
         match stat {
-            Stat::DocumentMass if self.layer.stack != Stack::Cross => {
-                Some("no other document is known")
-            }
+            Stat::DocumentMass if !self.layer.spec.is_cross => Some("no other document is known"),
             Stat::SinkMass if !self.layer.has_sinks => Some("the layer has no learned sink"),
             Stat::TopKRecall if self.layer.spec.top_keys.is_none() => {
                 Some("attention sees all visible keys")
@@ -131,9 +129,13 @@ impl<'a> Evidence<'a> {
             | Stat::DocumentMass
             | Stat::DuplicateMass
             | Stat::InductionMass
-                if self.layer.stack == Stack::Cross =>
+                if self.layer.spec.is_cross =>
             {
-                Some("queries and keys are tokens of two texts")
+                Some(if self.layer.stack == Stack::Cross {
+                    "queries and keys are tokens of two texts"
+                } else {
+                    "queries and keys are not the same positions"
+                })
             }
             Stat::ContributionFirst | Stat::ContributionEntropy | Stat::ContributionTotal
                 if self.summary.value_norms.is_empty() =>

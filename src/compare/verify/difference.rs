@@ -6,6 +6,7 @@ use attnscope_spec::{Model, Stack};
 use super::place::ValuePlace;
 use crate::exchange::ENCODER_OUTPUT;
 use crate::largest::Largest;
+use crate::layer_tokens::tokens_of;
 use crate::lockstep::{HookSums, Ran};
 
 /// Name of the final norm's output.
@@ -117,14 +118,8 @@ fn of_layer(
 ) -> DeviceDifference {
     let is_cell = matches!(hook, Hook::Scores | Hook::Pattern);
     let place = if is_cell {
-        let n = input.sequence.len();
-        let n_source = input.source.as_ref().map_or(n, |source| source.len());
-        let sizes = match stack {
-            Stack::Encoder => (n_source, n_source),
-            Stack::Cross => (n, n_source),
-            _ => (n, n),
-        };
-        ValuePlace::cell(largest.element, sizes)
+        let (queries, keys) = tokens_of(&model.spec, input, (stack, layer_idx));
+        ValuePlace::cell(largest.element, (queries.len(), keys.len()))
     } else {
         let attention = model.spec.attention(stack, layer_idx);
         ValuePlace::of(hook, largest.element, width, attention)

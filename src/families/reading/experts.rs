@@ -4,8 +4,8 @@ use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
-    ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, Part,
-    RouterRule, RouterScores,
+    ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, LinearSource, MlpSpec, Part, RouterRule,
+    RouterScores,
 };
 
 use super::bias_rule::BiasRule;
@@ -44,15 +44,13 @@ pub fn gated(
 ) -> MlpSpec {
     let linear =
         |name: &str, n_in, n_out| super::linear(&format!("{at}.{name}"), n_in, n_out, has_bias);
+    let (up, down) = (
+        linear(names.up, d_model, d_mlp),
+        linear(names.down, d_mlp, d_model),
+    );
     MlpSpec {
-        up: linear(names.up, d_model, d_mlp),
         gate: Some(linear(names.gate, d_model, d_mlp)),
-        down: linear(names.down, d_mlp, d_model),
-        activation,
-        gate_rule: GateRule::Product,
-        learned: None,
-        hidden_norm: None,
-        sparsity: None,
+        ..MlpSpec::plain(up, down, activation)
     }
 }
 

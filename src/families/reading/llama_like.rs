@@ -146,6 +146,7 @@ fn dense(
                 activation,
                 gate_rule: GateRule::Product,
                 learned: None,
+                convolution: None,
                 hidden_norm: None,
                 sparsity: None,
             }

@@ -30,6 +30,7 @@ pub(super) mod processor;
 mod processor_sizes;
 mod processors;
 mod projections;
+pub(super) mod pyramid_like;
 pub(super) mod recipe;
 pub(super) mod rope;
 mod rotation;

@@ -90,6 +90,7 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
                 "shorter side {shortest}, longer side up to {longest}, multiples of {of}, {}",
                 filter.word()
             ),
+            Size::Cut { of } => format!("cut to multiples of {of}, {}", filter.word()),
             Size::Filled { of } => format!("filled up to multiples of {of}"),
             Size::Squares { of, most } => {
                 format!("up to {most} squares of {of}, {}", filter.word())
@@ -136,7 +137,7 @@ impl Stated {
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 28] = [
+        const KNOWN: [(&str, Processor); 31] = [
             ("CLIP", Processor::CLIP),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
@@ -145,6 +146,7 @@ impl Stated {
             ("DeformableDetr", Processor::DETR),
             ("DeiT", Processor::DEIT),
             ("Donut", Processor::DONUT),
+            ("GLPN", Processor::GLPN),
             ("Gemma4", Processor::GEMMA4),
             ("GotOcr2", Processor::GOT),
             ("Inkling2", Processor::INKLING2),
@@ -154,11 +156,13 @@ impl Stated {
             ("OwlViT", Processor::OWL),
             ("Pix2Struct", Processor::PIX2STRUCT),
             ("Pixtral", Processor::PIXTRAL),
+            ("Pvt", Processor::PVT),
             ("Qwen2VL", Processor::QWEN),
             ("Sam2", Processor::SAM2),
             ("Sam3", Processor::SAM3),
             ("SamHQ", Processor::SAM),
             ("Sam", Processor::SAM),
+            ("Segformer", Processor::SEGFORMER),
             ("Siglip", Processor::SIGLIP),
             ("ViT", Processor::VIT),
             ("VideoMAE", Processor::VIDEOMAE),

@@ -82,6 +82,17 @@ impl Stated {
         })
     }
 
+    /// The number whose multiples sides are cut to.
+    fn cut(&self, of: usize) -> Result<Size> {
+        const KEY: &str = "size_divisor";
+        let stated = self.get(KEY).map(|value| {
+            let of = value.as_u64().filter(|of| (1..=1 << 15).contains(of));
+            of.ok_or_else(|| self.wrong(KEY, "a whole number from 1 to 32768"))
+        });
+        let of = stated.transpose()?.map_or(of, |of| of as usize);
+        Ok(Size::Cut { of })
+    }
+
     /// The side of the squares that a picture is filled up to.
     fn filled(&self, of: usize) -> Result<Size> {
         let Some(size) = self.get("size") else {
@@ -139,6 +150,9 @@ impl Stated {
         }
         if let Size::Filled { of } = class.size {
             return self.filled(of);
+        }
+        if let Size::Cut { of } = class.size {
+            return self.cut(of);
         }
         if let Size::Squares { most, .. } = class.size {
             return self.squares(most);

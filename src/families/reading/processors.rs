@@ -63,6 +63,21 @@ impl Processor {
         std: IMAGENET_STD,
         ..Self::VIT
     };
+    pub const SEGFORMER: Self = Self {
+        size: Size::Exactly([512; 2]),
+        ..Self::SAM
+    };
+    pub const PVT: Self = Self {
+        size: Size::Exactly([224; 2]),
+        filter: Filter::Bicubic,
+        ..Self::SAM
+    };
+    pub const GLPN: Self = Self {
+        size: Size::Cut { of: 32 },
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        ..Self::VIT
+    };
     pub const SAM2: Self = Self {
         size: Size::Exactly([1024; 2]),
         ..Self::SAM

@@ -5,8 +5,8 @@ use attnscope_compute::attention::{AttentionSpec, Bias, GridSteps, GridWindow, S
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
-    BlockSpec, HeadScales, MadeValues, MergeSpec, ModelSpec, NormSource, PairValues, StackSpec,
-    StepSource,
+    BlockSpec, HeadScales, Joining, MadeValues, MergeSpec, ModelSpec, NormSource, PairValues,
+    SquareMap, StackSpec, StepSource,
 };
 
 use super::vit_like::{Block, Names, NormRule, Pictures};
@@ -167,18 +167,21 @@ pub fn read(
         let between =
             |width| Some(norm(EPS).named(tensors, &format!("{at}.downsample.norm"), width));
         let merge = MergeSpec {
-            from: grid,
-            side: MERGED,
-            before: between(joined).filter(|_| !like.is_second),
-            map: linear(
-                &format!("{at}.downsample.reduction"),
-                joined,
-                2 * d_model,
-                false,
-            ),
+            rows: None,
+            joining: Joining::Squares(Box::new(SquareMap {
+                side: MERGED,
+                norm: between(joined).filter(|_| !like.is_second),
+                map: linear(
+                    &format!("{at}.downsample.reduction"),
+                    joined,
+                    2 * d_model,
+                    false,
+                ),
+            })),
             behind: between(2 * d_model).filter(|_| like.is_second),
+            places: None,
         };
-        grid = merge.to();
+        grid = merge.to(grid);
         if let Some(last) = blocks.last_mut() {
             last.merge = Some(Box::new(merge));
         }

@@ -169,6 +169,7 @@ pub(super) fn of_pictures(
             standardises: false,
             patch,
             margin: pictures.margin,
+            overlap: 0,
             n_moments,
             takes,
             firsts,
@@ -419,7 +420,11 @@ fn shape_of(
 }
 
 /// Rows and columns; a key may give one number for both.
-fn sides(reader: &mut Reader<'_>, key: &'static str, default: usize) -> Result<[usize; 2]> {
+pub(super) fn sides(
+    reader: &mut Reader<'_>,
+    key: &'static str,
+    default: usize,
+) -> Result<[usize; 2]> {
     if reader.value(key).is_some_and(serde_json::Value::is_array) {
         let numbers = reader.numbers(key)?.unwrap_or_default();
         let is_size = |n: &u64| (1..=1 << 16).contains(n);

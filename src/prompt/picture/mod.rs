@@ -55,6 +55,7 @@ pub struct Picture {
     /// Rows and columns of patches, where each was merged of several.
     merged: Option<[usize; 2]>,
     margin: usize,
+    overlap: usize,
     n_moments: usize,
     pub firsts: Firsts,
 }
@@ -95,10 +96,15 @@ impl Picture {
             );
             return Err(Error::Prompt(problem));
         }
-        let is_too_small = size
-            .iter()
-            .zip(preprocessing.patch)
-            .any(|(n, of_patch)| *n < of_patch);
+        let PicturePreprocessing {
+            patch,
+            margin,
+            overlap,
+            ..
+        } = *preprocessing;
+        let mut sides = size.iter().zip(patch);
+        let is_too_small =
+            sides.any(|(n, of_patch)| *n < of_patch || n + 2 * margin < of_patch + overlap);
         if is_too_small {
             let problem = format!(
                 "{source}: {} × {} pixels hold no patch of {} × {}",
@@ -113,14 +119,16 @@ impl Picture {
             patch: preprocessing.patch,
             merged: None,
             margin: preprocessing.margin,
+            overlap: preprocessing.overlap,
             n_moments: preprocessing.n_moments,
             firsts: preprocessing.firsts,
         })
     }
 
-    /// The picture with its patches merged to this many rows and columns. It has no values for a model to read.
+    /// The picture with its patches merged to this many rows and columns, behind these learned tokens. It has no values for a model
+    /// to read.
     #[must_use]
-    pub fn merged_to(&self, grid: [usize; 2]) -> Self {
+    pub fn merged_to(&self, grid: [usize; 2], firsts: Firsts) -> Self {
         let before = self.grid();
         let patch = [0, 1].map(|axis| self.patch[axis] * before[axis].div_ceil(grid[axis].max(1)));
         Self {
@@ -130,18 +138,21 @@ impl Picture {
             patch,
             merged: Some(grid),
             margin: self.margin,
+            overlap: self.overlap,
             n_moments: self.n_moments,
-            firsts: self.firsts,
+            firsts,
         }
     }
 
-    /// Rows and columns of patches, ignoring pixels that do not fill a patch.
+    /// Rows and columns of patches, ignoring pixels that do not fill a patch with what it shares with the next.
     pub fn grid(&self) -> [usize; 2] {
         if let Some(grid) = self.merged {
             return grid;
         }
         let sides = [self.image.height, self.image.width];
-        [0, 1].map(|axis| (sides[axis] + 2 * self.margin) / self.patch[axis])
+        [0, 1].map(|axis| {
+            (sides[axis] + 2 * self.margin).saturating_sub(self.overlap) / self.patch[axis]
+        })
     }
 
     /// Rows and columns of pixels in a patch.
@@ -232,14 +243,14 @@ impl Picture {
         sums.map(|sum| (sum / n) as u8)
     }
 
-    /// Appends the values of a patch: channels, rows, columns.
+    /// Appends the values of a patch, and of pixels that it shares with the next: channels, rows, columns.
     pub fn patch(&self, patch_idx: usize, to: &mut Vec<f32>) {
         let ([row, column], [height, width]) = (self.place(patch_idx), self.patch);
         let [tall, wide] = self.size();
         for channel in self.values.chunks(tall * wide) {
-            for y in row * height..(row + 1) * height {
+            for y in row * height..(row + 1) * height + self.overlap {
                 let line = y.checked_sub(self.margin).filter(|y| *y < tall);
-                for x in column * width..(column + 1) * width {
+                for x in column * width..(column + 1) * width + self.overlap {
                     let x = x.checked_sub(self.margin).filter(|x| *x < wide);
                     let value = line.zip(x).map_or(0.0, |(y, x)| channel[y * wide + x]);
                     to.push(value);
@@ -296,6 +307,7 @@ mod tests {
             standardises: false,
             patch: [2, 2],
             margin: 0,
+            overlap: 0,
             n_moments: 1,
             takes: None,
             firsts: Firsts {
@@ -337,6 +349,27 @@ mod tests {
         let red = f32::from(picture.pixel(0, 0)[0]);
         assert_eq!(patch(0)[..4], [0.0, 0.0, 0.0, red]);
         assert_eq!(patch(5), patch(12 + 5));
+    }
+
+    #[test]
+    fn patches_that_overlap_share_pixels_with_the_next() {
+        let preprocessing = PicturePreprocessing {
+            margin: 1,
+            overlap: 1,
+            ..preprocessing()
+        };
+        let picture = Picture::read(&PictureSource::BuiltIn, &preprocessing).expect("draws");
+        assert_eq!(picture.grid(), [2, 3]);
+        let patch = |idx| {
+            let mut values = Vec::new();
+            picture.patch(idx, &mut values);
+            values
+        };
+        let (first, next) = (patch(0), patch(1));
+        assert_eq!(first.len(), 3 * 3 * 3);
+        let red = f32::from(picture.pixel(0, 1)[0]);
+        // The last column of the first is the first column of the next, in the row behind the margin.
+        assert_eq!((first[3 + 2], next[3]), (red, red));
     }
 
     #[test]

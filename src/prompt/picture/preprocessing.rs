@@ -35,6 +35,8 @@ pub struct PicturePreprocessing {
     pub patch: [usize; 2],
     /// Rows and columns of zeros on every side of the picture, which patches are cut from too.
     pub margin: usize,
+    /// Rows and columns of pixels that a patch shares with the next: those behind it that its map reads too.
+    pub overlap: usize,
     /// How often the patches follow each other: a model of videos sees a picture that stands still for so many moments.
     pub n_moments: usize,
     /// Rows and columns that the model accepts; `None` for any size.
@@ -86,6 +88,7 @@ impl PicturePreprocessing {
             standardises: false,
             patch,
             margin: 0,
+            overlap: 0,
             n_moments: 1,
             takes: None,
             firsts: Firsts::default(),
@@ -138,6 +141,12 @@ impl PicturePreprocessing {
         let mut made = size;
         if let Some((to, _)) = self.resize {
             made = to.of(size);
+            if made.contains(&0) {
+                let [rows, columns] = size;
+                return Err(format!(
+                    "{columns} × {rows} pixels leave nothing after resizing"
+                ));
+            }
             // Resizing changes one direction before the other.
             let between = (made[0].saturating_mul(size[1])).max(size[0].saturating_mul(made[1]));
             check_pixels("resizing", made, MOST_PIXELS)?;

@@ -25,6 +25,8 @@ pub enum Size {
     },
     /// Both sides multiples of a number, as near to the sides' ratio as its neighbours allow, and at most so many of its squares.
     Squares { of: usize, most: usize },
+    /// Both sides cut to multiples of a number.
+    Cut { of: usize },
     /// Kept as it is, and filled up below and to the right to multiples of a number, with bytes of −1.
     Filled { of: usize },
     /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
@@ -85,6 +87,7 @@ impl Size {
                     [other, one]
                 }
             }
+            Self::Cut { of } => [height, width].map(|side| side / of.max(1) * of.max(1)),
             Self::Filled { of } => {
                 [height, width].map(|side| side.div_ceil(of.max(1)).max(1) * of.max(1))
             }

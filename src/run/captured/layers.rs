@@ -250,6 +250,8 @@ impl CapturedAttention<'_> {
         // so it counts as causal only if the pattern already is.
         let shape = self.seen.and_then(|seen| seen.shape.as_ref());
         let base = n_keys.saturating_sub(n_queries);
+        // No cache has fewer keys than queries, and none is kept where tokens see later ones: such keys are of another sequence.
+        spec.is_cross = n_keys < n_queries || stated.causal == Some(false);
         let is_causal = n_queries < n_keys
             && stated.causal != Some(false)
             && shape.is_some_and(|shape| shape.never_ahead && shape.is_tight && !shape.is_top_left);

@@ -35,6 +35,12 @@ impl Task {
                 "readings are of models whose layers have one width, not stages".to_owned(),
             );
         }
+        if spec.stacks.iter().any(StackSpec::reads_grid) {
+            return Err(
+                "readings are of models whose rows are tokens, not patches with neighbours"
+                    .to_owned(),
+            );
+        }
         if head.unembed.n_out() != spec.d_vocab {
             return Err("a classifier's loss needs labels that a text does not have".to_owned());
         }

@@ -132,14 +132,24 @@ fn no_mask(what_if: &WhatIf) -> Error {
 
 /// Refuses a mask where none can be changed: cross-attention has no order between its queries and keys.
 fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()> {
-    let has_mask = spec.stacks.iter().any(|stack| {
-        let mut layers = 0..stack.blocks().len();
-        layers.any(|layer_idx| place.holds(stack.stack, layer_idx))
-    });
-    if what_if.change.is_of_mask() && !has_mask {
+    if !what_if.change.is_of_mask() {
+        return Ok(());
+    }
+    let mut has_coarse_keys = false;
+    for stack in &spec.stacks {
+        let blocks = stack.blocks().iter().enumerate();
+        for (_, block) in blocks.filter(|(layer_idx, _)| place.holds(stack.stack, *layer_idx)) {
+            if block.key_reduction().is_none() {
+                return Ok(());
+            }
+            has_coarse_keys = true;
+        }
+    }
+    if !has_coarse_keys {
         return Err(no_mask(what_if));
     }
-    Ok(())
+    let problem = "keys of a coarser grid have no order with queries, and no mask; expected a place whose keys are at the positions of its queries";
+    Err(Error::Setting(format!("--what-if {what_if}: {problem}")))
 }
 
 /// Refuses changes that no order of computation allows.
@@ -266,6 +276,8 @@ fn change_recurrent((attention, qk_norm, ablated): RecurrentKnobs<'_>, change: C
 
 fn change_one(attention: &mut AttentionSpec, projections: &mut ProjectionSpec, change: Change) {
     match change {
+        // No engine keeps keys of a picture's coarser grid.
+        Change::Cache(_) if projections.reduced.is_some() => {}
         Change::QkNorm(false) => (projections.q_norm, projections.k_norm) = (None, None),
         Change::QkNorm(true) => {
             let norm = || NormSource::new(NormKind::RmsNorm, EPS, attention.d_head, None);

@@ -113,7 +113,7 @@ fn first_line(app: Scene<'_>, lines: &[Vec<(usize, usize, usize)>], n_shown: usi
 
 /// Number of tokens between the selected one and the one above or below it.
 pub fn step_line(app: Scene<'_>, area: Rect, down: isize) -> isize {
-    if let Some(picture) = tokens_picture::picture(app) {
+    if let Some(picture) = app.picture_along(axes(app).0) {
         return tokens_picture::step(picture, selected(app), down);
     }
     let lines = wrapped(app, words(parts(app, area).text).width as usize);
@@ -385,8 +385,8 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     let Some(idx) = token_at(app.scene(), area, at) else {
         return;
     };
-    // In cross-attention, a click on the shaded text selects there and swaps the direction of shading.
-    if app.selection.stack == Stack::Cross {
+    // Where keys are other tokens than queries, a click on the shaded ones selects there and swaps the direction of shading.
+    if app.scene().attention().is_some_and(|of| of.is_cross) {
         app.tokens_view.shows_received = !app.tokens_view.shows_received;
     }
     if app.tokens_view.shows_received {

@@ -135,6 +135,11 @@ pub(super) fn draw(
     let parts = parts(picture, place);
     let n_firsts = picture.firsts.len();
     let token = selected(app);
+    // The selected token may be a patch of another grid than the shaded ones.
+    let of_token = app.picture_along(axes(app).0).unwrap_or(picture);
+    let chosen_at = |row, column| {
+        of_token.firsts.len() + patch_at(of_token, parts.pixels, row, column) == token
+    };
     let mut spans = Vec::new();
     for idx in 0..n_firsts {
         let mut style = shades.style(idx);
@@ -147,13 +152,11 @@ pub(super) fn draw(
     frame.render_widget(Line::from(spans), parts.firsts);
     let theme = &shades.theme;
     if !theme.has_colour() {
-        return draw_glyphs(frame, &parts, picture, shades, token);
+        return draw_glyphs(frame, &parts, picture, shades, &chosen_at);
     }
     let chosen = theme.accent().fg.unwrap_or(Color::White);
-    let is_chosen = |row, column| {
-        let patch_idx = patch_at(picture, parts.pixels, row, column);
-        n_firsts + patch_idx == token && is_edge(picture, parts.pixels, row, column)
-    };
+    let is_chosen =
+        |row, column| chosen_at(row, column) && is_edge(of_token, parts.pixels, row, column);
     if let Some(plain) = parts.plain {
         halves(frame, plain, parts.pixels, |row, column| {
             if is_chosen(row, column) {
@@ -250,7 +253,7 @@ fn draw_glyphs(
     parts: &Parts,
     picture: &Picture,
     shades: &Shades,
-    token: usize,
+    chosen_at: &dyn Fn(usize, usize) -> bool,
 ) {
     let place = parts.shaded.intersection(frame.area());
     let n_firsts = picture.firsts.len();
@@ -260,7 +263,7 @@ fn draw_glyphs(
             let row = (2 * y).min(parts.pixels[0] - 1);
             let idx = n_firsts + patch_at(picture, parts.pixels, row, column);
             let cell = &mut buffer[(place.x + column as u16, place.y + y as u16)];
-            let style = if idx == token {
+            let style = if chosen_at(row, column) {
                 Style::new().add_modifier(Modifier::REVERSED)
             } else {
                 Style::new()
@@ -339,6 +342,7 @@ mod tests {
             standardises: false,
             patch: [8, 8],
             margin: 0,
+            overlap: 0,
             n_moments: 1,
             takes: None,
             firsts: Firsts {

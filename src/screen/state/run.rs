@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use attnscope_checks::stats::LayerReport;
 use attnscope_checks::{Finding, Severity};
-use attnscope_prompt::{Prompt, Source};
+use attnscope_prompt::{Firsts, Prompt, Source};
 use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
 };
@@ -25,8 +25,8 @@ pub struct Run {
     /// The model or trace that ran.
     pub subject: Subject,
     pub prompt: Arc<Prompt>,
-    /// Of layers in later stages, whose patches are merged of those of the prompt: stack, first layer, prompt.
-    stages: Vec<(Stack, usize, Prompt)>,
+    /// Prompts of layers whose patches are not those of the prompt.
+    merged: Merged,
     pub source: Source,
     pub origin: PromptOrigin,
     /// Layer reports by grid, in layer order, as they finish.
@@ -98,10 +98,10 @@ impl Run {
         origin: PromptOrigin,
     ) -> Self {
         let state = RunState::Running(Progress::Embedding);
-        let stages = stages_of(&subject, &prompt);
+        let merged = Merged::of(&subject, &prompt);
         Self {
             id,
-            stages,
+            merged,
             subject,
             prompt,
             source,
@@ -134,12 +134,22 @@ impl Run {
 
     /// The prompt as the layers of a stack see it: that of the model, or of their stage.
     pub fn prompt_in(&self, stack: Stack, layer_idx: usize) -> &Prompt {
-        let mut stages = self.stages.iter().rev();
+        let mut stages = self.merged.stages.iter().rev();
         let stage = stages.find(|(of, first, _)| *of == stack && *first <= layer_idx);
         match (stage, stack) {
             (Some((_, _, merged)), _) => merged,
             (None, Stack::Encoder) => self.prompt.given(),
             (None, _) => &self.prompt,
+        }
+    }
+
+    /// The prompt whose tokens are the keys of a layer's own attention.
+    pub fn keys_in(&self, stack: Stack, layer_idx: usize) -> &Prompt {
+        let mut keys = self.merged.keys.iter();
+        let keys = keys.find(|(of, at, _)| (*of, *at) == (stack, layer_idx));
+        match keys {
+            Some((_, _, coarser)) => coarser,
+            None => self.prompt_in(stack, layer_idx),
         }
     }
 
@@ -219,22 +229,43 @@ impl Run {
     }
 }
 
-/// The prompts of the later stages of a model.
-fn stages_of(subject: &Subject, prompt: &Prompt) -> Vec<(Stack, usize, Prompt)> {
-    let Some(model) = subject.model() else {
-        return Vec::new();
-    };
-    let mut stages = Vec::new();
-    for stack in &model.spec.stacks {
-        let given = match stack.stack {
-            Stack::Encoder => prompt.given(),
-            _ => prompt,
-        };
-        for (layer_idx, block) in stack.blocks().iter().enumerate() {
-            if let Some(merge) = &block.merge {
-                stages.push((stack.stack, layer_idx + 1, given.merged_to(merge.to())));
+/// Prompts whose patches are merged of those of the prompt.
+#[derive(Debug, Default)]
+struct Merged {
+    /// Of layers in later stages: stack, first layer, prompt.
+    stages: Vec<(Stack, usize, Prompt)>,
+    /// Of keys that are patches of a coarser grid than queries: stack, layer, prompt.
+    keys: Vec<(Stack, usize, Prompt)>,
+}
+
+impl Merged {
+    fn of(subject: &Subject, prompt: &Prompt) -> Self {
+        let mut all = Self::default();
+        let stacks = subject.model().map(|model| &model.spec.stacks);
+        for stack in stacks.into_iter().flatten() {
+            let given = match stack.stack {
+                Stack::Encoder => prompt.given(),
+                _ => prompt,
+            };
+            let Some(mut grid) = given.picture.as_ref().map(|picture| picture.grid()) else {
+                continue;
+            };
+            for (layer_idx, block) in stack.blocks().iter().enumerate() {
+                if let Some(reduction) = block.key_reduction() {
+                    let keys = given.merged_to(reduction.to(grid), Firsts::default());
+                    all.keys.push((stack.stack, layer_idx, keys));
+                }
+                if let Some(merge) = &block.merge {
+                    grid = merge.to(grid);
+                    let firsts = Firsts {
+                        has_class: merge.has_class(),
+                        ..Firsts::default()
+                    };
+                    let merged = given.merged_to(grid, firsts);
+                    all.stages.push((stack.stack, layer_idx + 1, merged));
+                }
             }
         }
+        all
     }
-    stages
 }

@@ -152,7 +152,8 @@ impl<'a> Scene<'a> {
             // Cross-attention reads what the last layer of the encoder gives.
             (Stack::Cross, Axis::Key) => run.prompt_in(Stack::Encoder, usize::MAX),
             (Stack::Cross, Axis::Query) => &run.prompt,
-            (stack, _) => run.prompt_in(stack, at.layer_idx),
+            (stack, Axis::Key) => run.keys_in(stack, at.layer_idx),
+            (stack, Axis::Query) => run.prompt_in(stack, at.layer_idx),
         })
     }
 

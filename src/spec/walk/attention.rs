@@ -49,6 +49,16 @@ impl<'a> Walk<'_, 'a> {
             let of_v = whole(&maps.v, v, Division::Outputs);
             walk.divided(format_args!("{name}.v"), &maps.v, of_v);
         });
+        if let Some(reduced) = &maps.reduced {
+            for (nth, (tensor, shape)) in reduced.convolution.tensors().enumerate() {
+                self.vector(format_args!("{name}.reduced.{nth}"), tensor, shape);
+            }
+            self.norm(
+                format_args!("{name}.reduced.norm"),
+                Some(&reduced.norm),
+                None,
+            );
+        }
         if let Some(global) = &maps.global {
             let keys = ["global_q", "global_k", "global_v"];
             self.linears(format_args!("{name}."), &keys, global.linears());

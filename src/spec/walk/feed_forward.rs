@@ -45,6 +45,13 @@ impl<'a> Walk<'_, 'a> {
             self.linear(format_args!("{name}.gate"), gate);
         }
         self.linear(format_args!("{name}.up"), &mlp.up);
+        let of_patches = mlp
+            .convolution
+            .iter()
+            .flat_map(|of| of.convolution.tensors());
+        for (nth, (tensor, shape)) in of_patches.enumerate() {
+            self.vector(format_args!("{name}.convolution.{nth}"), tensor, shape);
+        }
         let norm = mlp.hidden_norm.as_ref();
         self.norm(format_args!("{name}.hidden_norm"), norm, None);
         self.linear(format_args!("{name}.down"), &mlp.down);

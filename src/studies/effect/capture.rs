@@ -131,7 +131,7 @@ pub fn sequence_of(input: &Input, stack: Stack) -> &Sequence {
 /// Refuses models whose layers cannot be run part by part.
 ///
 /// # Errors
-/// When a stack is a recurrent network, or has stages.
+/// When a stack is a recurrent network, has stages, or has layers that read the grid of a picture.
 pub fn of_blocks(model: &Model) -> Result<()> {
     let mut stacks = model.spec.stacks.iter();
     if stacks.any(|stack: &StackSpec| stack.recurrence().is_some()) {
@@ -144,6 +144,13 @@ pub fn of_blocks(model: &Model) -> Result<()> {
     if model.spec.stacks.iter().any(StackSpec::is_staged) {
         let problem = format!(
             "{}: its layers are in stages of different widths and numbers of patches, so that what a layer adds has no place in the last state; the statistics and maps of each layer work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    if model.spec.stacks.iter().any(StackSpec::reads_grid) {
+        let problem = format!(
+            "{}: its layers read the patches around each, or keys of a coarser grid, so that queries and keys are not the same positions; the statistics and maps of each layer work",
             model.spec.family
         );
         return Err(Error::Setting(problem));

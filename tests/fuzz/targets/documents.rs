@@ -77,6 +77,7 @@ pub const PICTURES: Target = Target {
             standardises: false,
             patch: [8, 8],
             margin: 0,
+            overlap: 0,
             n_moments: 1,
             takes: None,
             firsts: Firsts::default(),

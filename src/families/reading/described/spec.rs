@@ -292,6 +292,7 @@ impl Reads<'_> {
             (None, None) => FeedForward::None,
             (None, Some((gate, up))) => FeedForward::Dense(Box::new(MlpSpec {
                 learned: None,
+                convolution: None,
                 hidden_norm: None,
                 sparsity: None,
                 up,
