@@ -71,6 +71,9 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
     list.word(Shape, "value_rows", spec.value_rows.is_some());
     list.word(Shape, "own_value_taken", spec.own_value_shares.is_some());
     list.word(Shape, "sum_with_kept", spec.sum_with_kept.is_some());
+    let experts = spec.experts.as_ref().map_or(0, |experts| experts.q.len());
+    list.word(Shape, "head_experts", experts);
+    list.word(Shape, "second_stream", spec.side.is_some());
 }
 
 /// Where the latent of keys and values goes to, or comes from.

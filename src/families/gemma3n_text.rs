@@ -6,9 +6,9 @@ use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
-    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, ModelSpec, NarrowBranch,
-    NormSource, Part, PredictedStreams, ProjectionSpec, RowSpec, StackSpec, StreamEnds, StreamMaps,
-    StreamsSpec, TableSource, TokenBranch,
+    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource, ModelSpec,
+    NarrowBranch, NormSource, Part, PredictedStreams, ProjectionSpec, RowSpec, StackSpec,
+    StreamEnds, StreamMaps, StreamsSpec, TableSource, TokenBranch,
 };
 use serde_json::Value;
 
@@ -230,7 +230,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let stack = StackSpec {
         rows: Some(Box::new(RowSpec {
-            keeps_embedding: false,
+            first: KeptStart::Nothing,
             d_model,
             streams: Some(StreamEnds::Mapped(StreamMaps {
                 first: maps("altup_projections"),

@@ -6,9 +6,9 @@ use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
-    ApartNorms, BlockRow, BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, HeadSpec, LinearSource,
-    MlpSpec, ModelSpec, NormSource, Part, ProjectionSpec, RouterRule, RouterScores, RowSpec,
-    StackSpec, TableSource, TokenBranch,
+    ApartNorms, BlockRow, BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, HeadSpec, KeptStart,
+    LinearSource, MlpSpec, ModelSpec, NormSource, Part, ProjectionSpec, RouterRule, RouterScores,
+    RowSpec, StackSpec, TableSource, TokenBranch,
 };
 use serde_json::Value;
 
@@ -295,7 +295,7 @@ pub(super) fn read_as(
             StackSpec {
                 rows: (sharing.n_kept > 0).then(|| {
                     Box::new(RowSpec {
-                        keeps_embedding: false,
+                        first: KeptStart::Nothing,
                         d_model,
                         streams: None,
                         n_kept: sharing.n_kept,

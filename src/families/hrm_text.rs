@@ -3,7 +3,8 @@
 use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
-    BlockRow, BlockSpec, FeedForward, Join, Layers, LinearSource, ModelSpec, Part, RowSpec,
+    BlockRow, BlockSpec, FeedForward, Join, KeptStart, Layers, LinearSource, ModelSpec, Part,
+    RowSpec,
 };
 
 use super::Family;
@@ -96,7 +97,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     stack.embed.tokens.tensor = words;
     stack.layers = Layers::Blocks(blocks);
     stack.rows = Some(Box::new(RowSpec {
-        keeps_embedding: false,
+        first: KeptStart::Nothing,
         d_model,
         streams: None,
         n_kept: d_model,

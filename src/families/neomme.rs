@@ -6,8 +6,8 @@ use attnscope_compute::attention::{RopeSpec, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_spec::{
-    BlockRow, EmbedSpec, HeadSpec, LinearSource, ModelSpec, NormSource, RowSpec, TableSource,
-    TransformSpec,
+    BlockRow, EmbedSpec, HeadSpec, KeptStart, LinearSource, ModelSpec, NormSource, RowSpec,
+    TableSource, TransformSpec,
 };
 
 use super::Family;
@@ -105,7 +105,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         d_model,
         streams: None,
         n_kept: d_model,
-        keeps_embedding: true,
+        first: KeptStart::Embedding,
     }));
     let words = TableSource {
         tensor: format!("{base}{WORDS}"),

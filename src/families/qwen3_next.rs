@@ -44,19 +44,7 @@ pub(super) fn read_as(
     reader: &mut Reader<'_>,
     (experts, store): (Option<ExpertsKeys>, DeltaStore),
 ) -> Result<ModelSpec> {
-    let recipe = Recipe {
-        d_head: Some(256),
-        rotary_share: Some(0.25),
-        norm: NormStyle {
-            adds_one: true,
-            ..RMS
-        },
-        qk_norm: QkNorm::Head,
-        qkv_bias: BiasRule::Key("attention_bias", false),
-        o_bias: BiasRule::Key("attention_bias", false),
-        experts,
-        ..Recipe::llama()
-    };
+    let recipe = recipe(experts);
     let tensors = &checkpoint.tensors;
     let mut spec = llama_like::read(family, checkpoint, reader, &recipe)?;
     let attends = attending_layers(reader, spec.main_stack().n_layers())?;
@@ -74,6 +62,23 @@ pub(super) fn read_as(
     Ok(spec)
 }
 
+/// What its attention and its norms share with other families.
+pub(super) fn recipe(experts: Option<ExpertsKeys>) -> Recipe {
+    Recipe {
+        d_head: Some(256),
+        rotary_share: Some(0.25),
+        norm: NormStyle {
+            adds_one: true,
+            ..RMS
+        },
+        qk_norm: QkNorm::Head,
+        qkv_bias: BiasRule::Key("attention_bias", false),
+        o_bias: BiasRule::Key("attention_bias", false),
+        experts,
+        ..Recipe::llama()
+    }
+}
+
 /// Which layers attend: those in a list, or every n-th.
 fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool>> {
     const EVERY: &str = "full_attention_interval";
@@ -86,7 +91,7 @@ fn attending_layers(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<bool
 }
 
 /// Splits the gate of each head from the fused query weights.
-fn gate_heads(block: &mut BlockSpec) {
+pub(super) fn gate_heads(block: &mut BlockSpec) {
     let Some(own) = block.own_mut() else { return };
     let (n_heads, d_head) = (own.attention.n_heads, own.attention.d_head);
     let q = &own.projections.q;

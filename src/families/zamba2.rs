@@ -6,8 +6,9 @@ use attnscope_compute::attention::{AttentionSpec, Scale};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
-    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LastMixer, LinearSource, LowRank, Mixer,
-    MlpSpec, ModelSpec, ProjectionSpec, RowSpec, StackSpec, TableSource, TokenMixer,
+    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, KeptStart, LastMixer, LinearSource,
+    LowRank, Mixer, MlpSpec, ModelSpec, ProjectionSpec, RowSpec, StackSpec, TableSource,
+    TokenMixer,
 };
 
 use super::Family;
@@ -126,7 +127,7 @@ impl Layers<'_> {
                 d_model,
                 streams: None,
                 n_kept: d_model,
-                keeps_embedding: true,
+                first: KeptStart::Embedding,
             })),
             ..StackSpec::only(EmbedSpec::plain(tokens), blocks, last)
         };

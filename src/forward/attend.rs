@@ -7,6 +7,7 @@ use attnscope_compute::attention::{
 };
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
+use attnscope_spec::HeadExperts;
 
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
@@ -15,6 +16,7 @@ use super::difference::difference_of;
 use super::emit::offer;
 use super::empty_places::attend_beside_empty;
 use super::global_tokens::global_keys;
+use super::head_experts::map_by_experts;
 use super::hook::{Hook, Hooks};
 use super::indexer::with_picked;
 use super::keys_and_values::KeysAndValues;
@@ -71,7 +73,7 @@ pub(super) fn attend<O: Ops>(
 /// Applies the output projection to all heads, after what combines their outputs.
 pub(super) fn output<O: Ops>(
     context: &BlockContext<'_, O>,
-    (n_heads, weights): (usize, &AttentionWeights<'_, O>),
+    (n_heads, weights, experts): (usize, &AttentionWeights<'_, O>, Option<&HeadExperts>),
     heads: Vec<HeadSummary>,
     o: &O::Linear<'_>,
     s: &mut AttentionScratch<O>,
@@ -82,6 +84,14 @@ pub(super) fn output<O: Ops>(
     difference_of(ops, weights.difference, n_heads, &mut s.z)?;
     let mut spare = O::Buffer::default();
     normed_in_place(ops, weights.z_norm.as_ref(), &mut s.z, &mut spare)?;
+    if let Some(experts) = experts {
+        let from = (&s.z, &s.chosen[..]);
+        let head_output_norms = map_by_experts(context, (experts, n_heads), from, &mut s.out)?;
+        return Ok(AttentionRun {
+            heads,
+            head_output_norms,
+        });
+    }
     let head_output_norms = match context.copies {
         None => ops.head_output_norms((&s.z, n_heads), o, n_heads, context.pace)?,
         Some(_) => Vec::new(),

@@ -101,6 +101,7 @@ pub(super) fn spread_mixed<O: Ops>(
     repeat(ops, output, copies)?;
     repeat(ops, resid, copies)?;
     s.kept = s.kept.repeat(copies);
+    s.chosen = s.chosen.repeat(copies);
     if let Some(open) = &mut s.open {
         open.repeat(copies);
     }
@@ -125,7 +126,8 @@ pub(super) fn attention_output<O: Ops>(
     let (ops, norm) = (context.ops, weights.attn_out.as_ref());
     let attention = match (mixed.heads, &spec.mixer, &weights.mixer) {
         (Some(heads), Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
-            let about = (own.attention.n_heads, &**weights);
+            let experts = own.projections.experts.as_deref();
+            let about = (own.attention.n_heads, &**weights, experts);
             Some(output(context, about, heads, o, &mut s.attention, hooks)?)
         }
         _ => None,
@@ -272,7 +274,7 @@ fn run_cross<O: Ops>(
         o: &weights.o,
     };
     let heads = run_heads(context, attending, resid, &mut s, hooks)?;
-    let about = (spec.attention.n_heads, &weights.attention);
+    let about = (spec.attention.n_heads, &weights.attention, None);
     let attention = output(context, about, heads, &weights.o, &mut s, hooks)?;
     raw(ops, hooks, Hook::AttnOut, &s.out)?;
     normed_in_place(ops, weights.out.as_ref(), &mut s.out, &mut scratch.spare)?;

@@ -5,14 +5,15 @@ use std::borrow::Cow;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{
-    DroppedToken, EmbedSpec, MadeRow, Model, NormSource, PositionTable, Sines, StackSpec,
-    TableSource,
+    ConstantRow, DroppedToken, EmbedSpec, KeptStart, MadeRow, Model, NormSource, PositionTable,
+    Sines, StackSpec, TableSource,
 };
 
 use super::patches::{patch_positions, patch_rows};
 use super::rounded::round_rows;
 use super::rows;
 use super::sequence::Sequence;
+use super::side_stream::begin_side;
 use super::stem::sound_rows;
 use super::weights::WeightReader;
 
@@ -111,7 +112,13 @@ pub fn embed<O: Ops>(
         std::mem::swap(resid, scratch);
     }
     match &stack.rows {
-        Some(rows) => rows::begin((ops, tensors), rows, resid),
+        Some(rows) => {
+            let side = match &rows.first {
+                KeptStart::Side(side) => begin_side(ops, (model, spec), side, sequence)?,
+                KeptStart::Nothing | KeptStart::Embedding => Vec::new(),
+            };
+            rows::begin((ops, tensors), rows, &side, resid)
+        }
         None => Ok(()),
     }
 }
@@ -204,15 +211,7 @@ fn add_constants<O: Ops>(
         return Ok(width);
     }
     let mut sum = vec![0.0; spec.width()];
-    for constant in &spec.constants {
-        let n = constant.table.width;
-        let mut first = vec![0.0; n];
-        add_rows((model, spec), &constant.table, &[constant.row], &mut first)?;
-        for column in &constant.columns {
-            let to = sum[*column..column + n].iter_mut();
-            to.zip(&first).for_each(|(to, value)| *to += value);
-        }
-    }
+    sum_constants((model, spec), &spec.constants, &mut sum)?;
     if let Some(made) = &spec.made {
         let row = made_row(ops, (model, spec), made)?;
         sum.iter_mut()
@@ -228,6 +227,24 @@ fn add_constants<O: Ops>(
     }
     *rows = wide;
     Ok(sum.len())
+}
+
+/// Adds constant rows at their columns. // sum: [d_embed]
+pub(super) fn sum_constants(
+    of: (&Model, &EmbedSpec),
+    constants: &[ConstantRow],
+    sum: &mut [f32],
+) -> Result<()> {
+    for constant in constants {
+        let n = constant.table.width;
+        let mut first = vec![0.0; n];
+        add_rows(of, &constant.table, &[constant.row], &mut first)?;
+        for column in &constant.columns {
+            let to = sum[*column..column + n].iter_mut();
+            to.zip(&first).for_each(|(to, value)| *to += value);
+        }
+    }
+    Ok(())
 }
 
 /// The row that a small network makes of rows of tables. // [d_embed]
@@ -312,7 +329,7 @@ fn add_tokens(
     Ok(())
 }
 
-fn add_rows(
+pub(super) fn add_rows(
     (model, spec): (&Model, &EmbedSpec),
     table: &TableSource,
     indices: &[usize],

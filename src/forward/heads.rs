@@ -1,6 +1,8 @@
 //! Runs all heads of an attention, including heads with overriding specs of their own.
 
-use attnscope_compute::attention::{AttentionSpec, HeadSummary};
+use std::borrow::Cow;
+
+use attnscope_compute::attention::{AttentionSpec, BlockSink, HeadSummary};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
@@ -14,6 +16,7 @@ use super::hook::{Hooks, NoHooks};
 use super::own_values::take_out_own;
 use super::project::project;
 use super::scratch::AttentionScratch;
+use super::side_stream::advance_side;
 use super::value_norms::{tell_norms, value_norms};
 
 /// One attention and its weights.
@@ -57,53 +60,14 @@ pub(super) fn run_heads<O: Ops>(
     let norms = norms.as_deref();
     tell_norms(norms, hooks)?;
     tell_globals(context, s, hooks)?;
-    let mut summaries = Vec::with_capacity(spec.n_heads);
-    let mut together = None; // [position, n_heads · d_value]
-    let mut at = 0;
-    for variant in &of.exceptions.variants {
-        let before = at..variant.heads.start;
-        if !before.is_empty() {
-            summaries.extend(attend(
-                context,
-                spec,
-                of.weights,
-                &context.visibility(spec),
-                before,
-                (norms, hooks.blocks()),
-                s,
-            )?);
-            gather(ops, &mut together, &mut s.z)?;
-        }
-        summaries.extend(attend_variant(
-            context,
-            &of,
-            variant,
-            (resid, &s.kept),
-            (norms, hooks),
-            &mut together,
-        )?);
-        at = variant.heads.end;
-    }
-    if at < spec.n_heads {
-        let rest = at..spec.n_heads;
-        let visibility = context.visibility(spec);
-        let heads = attend(
-            context,
-            spec,
-            of.weights,
-            &visibility,
-            rest,
-            (norms, hooks.blocks()),
-            s,
-        )?;
-        summaries.extend(heads);
-        gather(ops, &mut together, &mut s.z)?;
-    }
-    if let Some(together) = together {
-        s.z = together;
-    }
+    let seen = (norms, hooks.blocks());
+    let summaries = attend_all(context, &of, Values::Own, resid, seen, s)?;
     if let Some(shares) = &of.projections.own_value_shares {
         take_out_own(context, (spec, shares), &s.v, &mut s.z)?;
+    }
+    if let Some(side) = of.projections.side.as_deref() {
+        let z = side_heads(context, &of, resid, s)?;
+        advance_side(context, side, &z, &mut s.kept)?;
     }
     if let Some(past) = &mut s.past {
         past.take_back(&mut s.k, &mut s.v);
@@ -118,13 +82,94 @@ pub(super) fn run_heads<O: Ops>(
     Ok(summaries)
 }
 
+/// Which values a pattern weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Values {
+    Own,
+    /// Those of a second stream.
+    Side,
+}
+
+/// What looks on while heads run: norms of values, and what receives row blocks.
+type Seen<'a> = (Option<&'a [Vec<f32>]>, Option<&'a dyn BlockSink>);
+
+/// Runs all heads from queries, keys and values, and fills `s.z`; exceptions run by their own specs.
+fn attend_all<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: &Attending<'_, '_, O>,
+    whose: Values,
+    resid: &O::Buffer,
+    seen: Seen<'_>,
+    s: &mut AttentionScratch<O>,
+) -> Result<Vec<HeadSummary>> {
+    let (ops, spec) = (context.ops, &*with_width(of, of.attention, whose));
+    let mut summaries = Vec::with_capacity(spec.n_heads);
+    let mut together = None; // [position, n_heads · d_value]
+    let mut at = 0;
+    for variant in &of.exceptions.variants {
+        let before = at..variant.heads.start;
+        if !before.is_empty() {
+            let visibility = context.visibility(spec);
+            let heads = attend(context, spec, of.weights, &visibility, before, seen, s)?;
+            summaries.extend(heads);
+            gather(ops, &mut together, &mut s.z)?;
+        }
+        let from = (resid, &s.kept[..]);
+        let heads = attend_variant(context, of, (variant, whose), from, seen, &mut together)?;
+        summaries.extend(heads);
+        at = variant.heads.end;
+    }
+    if at < spec.n_heads {
+        let (rest, visibility) = (at..spec.n_heads, context.visibility(spec));
+        let heads = attend(context, spec, of.weights, &visibility, rest, seen, s)?;
+        summaries.extend(heads);
+        gather(ops, &mut together, &mut s.z)?;
+    }
+    if let Some(together) = together {
+        s.z = together;
+    }
+    Ok(summaries)
+}
+
+/// An attention with the width of the values that are weighed.
+fn with_width<'a, O: Ops>(
+    of: &Attending<'_, '_, O>,
+    spec: &'a AttentionSpec,
+    whose: Values,
+) -> Cow<'a, AttentionSpec> {
+    match (whose, of.projections.side.as_deref()) {
+        (Values::Side, Some(side)) => Cow::Owned(AttentionSpec {
+            d_value: side.v.n_out() / spec.n_kv_heads.max(1),
+            ..spec.clone()
+        }),
+        _ => Cow::Borrowed(spec),
+    }
+}
+
+/// What the heads give of the values of a second stream. // [position, n_heads · its d_value]
+fn side_heads<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: &Attending<'_, '_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+) -> Result<O::Buffer> {
+    std::mem::swap(&mut s.v, &mut s.side_v);
+    let own = std::mem::take(&mut s.z);
+    attend_all(context, of, Values::Side, resid, (None, None), s)?;
+    std::mem::swap(&mut s.v, &mut s.side_v);
+    let mut z = std::mem::replace(&mut s.z, own);
+    let width = with_width(of, of.attention, Values::Side).d_value;
+    ablate(context, of.exceptions, width, &mut z)?;
+    Ok(z)
+}
+
 /// Runs heads that have a spec of their own, with queries and keys of their own.
 fn attend_variant<O: Ops>(
     context: &BlockContext<'_, O>,
     of: &Attending<'_, '_, O>,
-    variant: &Variant,
+    (variant, whose): (&Variant, Values),
     (resid, kept): (&O::Buffer, &[f32]),
-    (norms, hooks): (Option<&[Vec<f32>]>, &dyn Hooks),
+    seen: Seen<'_>,
     together: &mut Option<O::Buffer>,
 ) -> Result<Vec<HeadSummary>> {
     let spec = &variant.attention;
@@ -143,15 +188,12 @@ fn attend_variant<O: Ops>(
         &mut s,
         &mut NoHooks,
     )?;
-    let heads = attend(
-        context,
-        spec,
-        &weights,
-        &context.visibility(spec),
-        variant.heads.clone(),
-        (norms, hooks.blocks()),
-        &mut s,
-    )?;
+    if whose == Values::Side {
+        std::mem::swap(&mut s.v, &mut s.side_v);
+    }
+    let (spec, visibility) = (&*with_width(of, spec, whose), context.visibility(spec));
+    let range = variant.heads.clone();
+    let heads = attend(context, spec, &weights, &visibility, range, seen, &mut s)?;
     gather(context.ops, together, &mut s.z)?;
     Ok(heads)
 }

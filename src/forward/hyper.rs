@@ -3,9 +3,12 @@
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::recurrent::sigmoid;
-use attnscope_compute::ops::Ops;
+use attnscope_compute::ops::{Activation, Ops};
 use attnscope_compute::pace::Pace;
-use attnscope_spec::{BlockSpec, ConnectionSpec, FoldSpec, HyperSpec, StreamWeights};
+use attnscope_spec::{
+    BlockSpec, ConnectionSpec, FoldSpec, GatedConnection, HyperSpec, StreamGates, StreamWeights,
+    WeightedConnection,
+};
 
 use super::context::BlockContext;
 use super::scratch::AttentionScratch;
@@ -27,6 +30,50 @@ impl OpenStreams {
     /// Computes all weights of a branch from the streams, and puts what the branch reads into `to`. // streams: [row, n · d_model]
     pub fn read<O: Ops>(
         spec: &ConnectionSpec,
+        context: &BlockContext<'_, O>,
+        sizes: (usize, usize),
+        streams: Vec<f32>,
+        to: &mut O::Buffer,
+    ) -> Result<Self> {
+        match spec {
+            ConnectionSpec::Weighted(spec) => {
+                Self::read_weighted(spec, context, sizes, streams, to)
+            }
+            ConnectionSpec::Gated(spec) => Self::read_gated(spec, context, sizes, streams, to),
+        }
+    }
+
+    /// The same for columns that have gates.
+    fn read_gated<O: Ops>(
+        spec: &GatedConnection,
+        context: &BlockContext<'_, O>,
+        (n, d_model): (usize, usize),
+        streams: Vec<f32>,
+        to: &mut O::Buffer,
+    ) -> Result<Self> {
+        let (ops, pace) = (context.ops, context.pace);
+        let at = (ops, context.tensors, pace);
+        let normed = normed_streams(at, &spec.gates, (n, d_model), &streams)?;
+        let sum = gated_mean(at, &spec.gates, (n, d_model), &normed)?;
+        ops.put(&sum, d_model, to)?;
+        let (mut all, mut mapped) = (O::Buffer::default(), O::Buffer::default());
+        ops.put_own(normed, n * d_model, &mut all)?;
+        let inject = context.shelf().linear(&spec.inject)?;
+        ops.linear(&all, &inject, &mut mapped, pace)?; // [row, n]
+        let mapped = ops.get(&mapped)?;
+        let written = |v: &f32| 2.0 * sigmoid(v / n as f32);
+        Ok(Self {
+            n,
+            d_model,
+            streams,
+            post: mapped.values.iter().map(written).collect(),
+            across: Vec::new(),
+        })
+    }
+
+    /// The same for streams that have one weight each.
+    fn read_weighted<O: Ops>(
+        spec: &WeightedConnection,
         context: &BlockContext<'_, O>,
         (n, d_model): (usize, usize),
         streams: Vec<f32>,
@@ -167,6 +214,49 @@ fn outputs<O: Ops>(
     Ok(out)
 }
 
+/// Each stream divided by its root mean square, times its gain. // streams, result: [row, n · d_model]
+fn normed_streams<O: Ops>(
+    (ops, tensors, pace): (&O, &Tensors, &dyn Pace),
+    gates: &StreamGates,
+    (n, d_model): (usize, usize),
+    streams: &[f32],
+) -> Result<Vec<f32>> {
+    let shelf = WeightReader::new(ops, tensors, pace);
+    let gain = shelf.vector(&gates.gain, n * d_model)?;
+    let mut normed = streams.to_vec();
+    for (nth, stream) in normed.chunks_mut(d_model.max(1)).enumerate() {
+        let squares: f64 = stream.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+        let mean = squares / d_model.max(1) as f64;
+        let by = (1.0 / (mean + f64::from(gates.eps)).sqrt()) as f32;
+        let gain = &gain[nth % n.max(1) * d_model..][..d_model];
+        let columns = stream.iter_mut().zip(gain);
+        columns.for_each(|(value, gain)| *value = *value * by * (1.0 + gain));
+    }
+    Ok(normed)
+}
+
+/// The mean of normed streams, each column times its gate. // normed: [row, n · d_model]; result: [row, d_model]
+fn gated_mean<O: Ops>(
+    (ops, tensors, pace): (&O, &Tensors, &dyn Pace),
+    gates: &StreamGates,
+    (n, d_model): (usize, usize),
+    normed: &[f32],
+) -> Result<Vec<f32>> {
+    let shelf = WeightReader::new(ops, tensors, pace);
+    let share = 1.0 / n.max(1) as f32;
+    let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+    ops.put(normed, n * d_model, &mut from)?;
+    ops.linear(&from, &shelf.linear(&gates.down)?, &mut to, pace)?;
+    ops.scale(&mut to, share)?;
+    ops.activate(Activation::Silu, &mut to)?;
+    ops.linear(&to, &shelf.linear(&gates.up)?, &mut from, pace)?; // [row, n · d_model]
+    let mut open = ops.get(&from)?.values.into_owned();
+    let pairs = open.iter_mut().zip(normed);
+    pairs.for_each(|(gate, value)| *gate = sigmoid(*gate) * value);
+    let n_rows = normed.len() / (n * d_model).max(1);
+    Ok(sum_of((n, d_model), &open, &vec![share; n_rows * n]))
+}
+
 /// Makes one residual of all streams. // streams: [row, n · d_model]; result: [row, d_model]
 pub(super) fn fold<O: Ops>(
     spec: &FoldSpec,
@@ -175,6 +265,10 @@ pub(super) fn fold<O: Ops>(
     streams: &[f32],
 ) -> Result<Vec<f32>> {
     let shares = match spec {
+        FoldSpec::Gated(gates) => {
+            let normed = normed_streams(at, gates, (n, d_model), streams)?;
+            return gated_mean(at, gates, (n, d_model), &normed);
+        }
         FoldSpec::Mean => {
             let n_rows = streams.len() / (n * d_model).max(1);
             vec![1.0 / n as f32; n_rows * n]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use attnscope_compute::attention::{
-    AttentionSpec, IndexInput, KeyRank, PickedKeys, RopeTable, Visibility,
+    AttentionSpec, IndexInput, KeyRank, PickedKeys, RopeSpec, RopeTable, Visibility,
 };
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::vectors::columns;
@@ -14,6 +14,7 @@ use super::context::BlockContext;
 use super::growth::grow_by_head;
 use super::rows::put_columns;
 use super::scratch::AttentionScratch;
+use super::steps::nothing;
 use super::weights::WeightReader;
 
 /// Weights of an indexer.
@@ -47,8 +48,8 @@ impl<'a, O: Ops> IndexWeights<'a, O> {
             q_growth: shelf.growth(maps.q_growth.as_deref())?,
             q_norm: shelf.optional_norm(&maps.q_norm)?,
             k_norm: shelf.optional_norm(&maps.k_norm)?,
-            shares: match &maps.pools {
-                Some(pools) => Some(shelf.linear(&pools.shares)?),
+            shares: match maps.pools.as_ref().and_then(PoolMaps::shares) {
+                Some(shares) => Some(shelf.linear(shares)?),
                 None => None,
             },
         }))
@@ -78,6 +79,8 @@ pub(super) struct IndexBuffers<O: Ops> {
     shares: O::Buffer,
     /// [position, n_heads]
     weights: O::Buffer,
+    /// What makes keys of pools, where they are means.
+    mean: Option<MeanPools>,
 }
 
 impl<O: Ops> Default for IndexBuffers<O> {
@@ -91,6 +94,7 @@ impl<O: Ops> Default for IndexBuffers<O> {
             k: O::Buffer::default(),
             shares: O::Buffer::default(),
             weights: O::Buffer::default(),
+            mean: None,
         }
     }
 }
@@ -158,25 +162,41 @@ pub(super) fn finish_index<O: Ops>(
     index.d_key = indexer.d_key();
     index.is_weighted = indexer.is_weighted;
     if let (Some(maps), Some(weights)) = (own_maps(spec), weights) {
-        for (buffer, norm, source) in [
-            (&mut index.q, &weights.q_norm, &maps.q_norm),
-            (&mut index.k, &weights.k_norm, &maps.k_norm),
-        ] {
-            if let (Some(norm), Some(source)) = (norm, source) {
-                ops.norm_heads(buffer, norm, source.width)?;
-            }
+        // Of means of keys, norm and rope come behind the mean, once all keys of a pool are there.
+        let is_mean = matches!(maps.pools, Some(PoolMaps::Mean { .. }));
+        if let (Some(norm), Some(source)) = (&weights.q_norm, &maps.q_norm) {
+            ops.norm_heads(&mut index.q, norm, source.width)?;
+        }
+        if let (Some(norm), Some(source), false) = (&weights.k_norm, &maps.k_norm, is_mean) {
+            ops.norm_heads(&mut index.k, norm, source.width)?;
         }
         grow_by_head(context, weights.q_growth.as_ref(), &mut index.q)?;
         if let Some(rope) = &maps.rope {
             let table = RopeTable::new(rope, &context.positions());
             ops.rope(&mut index.q, &table, indexer.d_head)?;
-            ops.rope(&mut index.k, &table, indexer.d_head)?;
+            if !is_mean {
+                ops.rope(&mut index.k, &table, indexer.d_head)?;
+            }
         }
+        index.mean = match &maps.pools {
+            Some(PoolMaps::Mean { size }) => Some(MeanPools::read(context, maps, *size)?),
+            Some(PoolMaps::Weighted { .. }) | None => None,
+        };
         if let Some(pools) = &maps.pools {
-            add_places(context, pools, indexer.d_head, &mut index.shares)?;
+            match pools {
+                PoolMaps::Weighted { size, places, .. } => {
+                    let at = (places.as_str(), *size);
+                    add_places(context, at, indexer.d_head, &mut index.shares)?;
+                }
+                PoolMaps::Mean { .. } => nothing(ops, &index.k, &mut index.shares)?,
+            }
             let mut both = O::Buffer::default();
             ops.join_heads(&index.k, &index.shares, 1, &mut both)?; // [position, 2 · d_head]
             index.k = both;
+        }
+        if indexer.is_weighted && maps.weights.is_none() {
+            let n = indexer.n_heads;
+            ops.put_own(vec![1.0; n_rows * n], n, &mut index.weights)?;
         }
     }
     let width = kept.len() / n_rows.max(1);
@@ -203,13 +223,11 @@ pub(super) fn finish_index<O: Ops>(
 /// Adds the vector of each token's place in its pool; pools begin at the first token that is not padding. // shares: [row, d_head]
 fn add_places<O: Ops>(
     context: &BlockContext<'_, O>,
-    pools: &PoolMaps,
+    (places, size): (&str, usize),
     d_head: usize,
     shares: &mut O::Buffer,
 ) -> Result<()> {
-    let stored = context
-        .tensors
-        .expect(&pools.places, &[pools.size, d_head])?;
+    let stored = context.tensors.expect(places, &[size, d_head])?;
     let places = stored.widen()?;
     let real = context.sequence.real.as_deref();
     let first = real.and_then(|real| real.iter().position(|is_real| *is_real));
@@ -221,11 +239,79 @@ fn add_places<O: Ops>(
         let Some(idx) = token_idx.checked_sub(first) else {
             continue;
         };
-        let place = idx % pools.size;
+        let place = idx % size;
         let place = &places[place * d_head..(place + 1) * d_head];
         row.iter_mut().zip(place).for_each(|(to, v)| *to += v);
     }
     context.ops.put_own(values, d_head, shares)
+}
+
+/// What makes the key of a pool of the mean of its keys.
+struct MeanPools {
+    size: usize,
+    /// What multiplies the normed mean, and what is added to the mean square before. // [d_head]
+    norm: Option<(Vec<f32>, f32)>,
+    rope: Option<RopeSpec>,
+}
+
+impl MeanPools {
+    fn read<O: Ops>(context: &BlockContext<'_, O>, maps: &IndexMaps, size: usize) -> Result<Self> {
+        let norm = match maps.k_norm.as_ref().map(|norm| (norm, norm.gain.first())) {
+            Some((norm, Some(gain))) => {
+                let stored = context.shelf().vector(gain, norm.width)?;
+                let one = if norm.adds_one { 1.0 } else { 0.0 };
+                Some((stored.iter().map(|gain| one + gain).collect(), norm.eps))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            size,
+            norm,
+            rope: maps.rope.clone(),
+        })
+    }
+
+    /// Writes the key of every whole pool in the place of each of its keys. // k: [key, 2 · d_head]
+    fn apply<O: Ops>(
+        &self,
+        context: &BlockContext<'_, O>,
+        (d_head, first): (usize, usize),
+        k: &mut [f32],
+    ) -> Result<()> {
+        let (ops, width) = (context.ops, 2 * d_head);
+        let of_pools = k.get_mut(first * width..).unwrap_or_default();
+        let pools = of_pools.chunks_exact(self.size * width);
+        let n = pools.len();
+        let mut means = Vec::with_capacity(n * d_head);
+        for pool in pools {
+            let mean = |column: usize| {
+                let sum: f32 = pool.iter().skip(column).step_by(width).sum();
+                sum / self.size as f32
+            };
+            let mut key: Vec<f32> = (0..d_head).map(mean).collect();
+            if let Some((gain, eps)) = &self.norm {
+                let squares: f64 = key.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+                let by = (1.0 / (squares / d_head as f64 + f64::from(*eps)).sqrt()) as f32;
+                let columns = key.iter_mut().zip(gain);
+                columns.for_each(|(value, gain)| *value = *value * by * gain);
+            }
+            means.extend_from_slice(&key);
+        }
+        if let (Some(rope), true) = (&self.rope, n > 0) {
+            let place = |nth: usize| context.sequence.positions[first + nth * self.size];
+            let places: Vec<usize> = (0..n).map(place).collect();
+            let mut turned = O::Buffer::default();
+            ops.put_own(means, d_head, &mut turned)?;
+            ops.rope(&mut turned, &RopeTable::new(rope, &places), d_head)?;
+            means = ops.get(&turned)?.values.into_owned();
+        }
+        let pools = of_pools.chunks_exact_mut(self.size * width);
+        for (pool, mean) in pools.zip(means.chunks(d_head)) {
+            pool.chunks_mut(width)
+                .for_each(|key| key[..d_head].copy_from_slice(mean));
+        }
+        Ok(())
+    }
 }
 
 impl<O: Ops> IndexBuffers<O> {
@@ -265,9 +351,15 @@ pub(super) fn with_picked<'v, O: Ops>(
     let (q, k, weights) = (q?, k?, weights.transpose()?);
     let (n_queries, n_keys) = (visibility.n_queries_to_run(), visibility.n_keys);
     let width = index.n_heads * index.d_head;
+    let k = &k.values[copy_idx * n_keys * index.d_key..(copy_idx + 1) * n_keys * index.d_key];
+    let mut k = Cow::Borrowed(k);
+    if let Some(mean) = &index.mean {
+        let first = visibility.first_real_key().unwrap_or(0);
+        mean.apply(context, (index.d_head, first), k.to_mut())?;
+    }
     let input = IndexInput {
         q: &q.values[copy_idx * n_queries * width..],
-        k: &k.values[copy_idx * n_keys * index.d_key..(copy_idx + 1) * n_keys * index.d_key],
+        k: &k,
         weights: weights
             .as_ref()
             .map(|weights| &weights.values[copy_idx * n_queries * index.n_heads..]),

@@ -14,6 +14,7 @@ use super::emit::emit;
 use super::gates::open_gates;
 use super::global_tokens::project_globals;
 use super::growth::grow_rows;
+use super::head_experts::{choose_heads, for_all_groups};
 use super::hook::{Hook, Hooks};
 use super::indexer::{finish_index, index_keys, index_queries};
 use super::kv_cache::{store_keys, store_latents, store_values};
@@ -22,6 +23,7 @@ use super::norm_gate::open_norm;
 use super::own_values::{add_rows, sum_with_kept};
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
+use super::side_stream::join_side;
 
 /// Fills q, k and v from the attention's input, with positions applied.
 pub(super) fn project<O: Ops>(
@@ -180,6 +182,13 @@ pub(super) fn project_only<O: Ops>(
         }
         _ => {}
     }
+    if let Some(experts) = spec.experts.as_deref() {
+        s.chosen = choose_heads(context, experts, attn_in, &mut s.q)?;
+        if has_keys {
+            for_all_groups(ops, experts.rule.n_used, &mut s.k)?;
+            for_all_groups(ops, experts.rule.n_used, &mut s.v)?;
+        }
+    }
     if let (Some(of), true) = (spec.kv_convolutions.as_deref(), has_keys) {
         let memories = s.past.as_mut().map(|past| &mut past.convolved);
         let [of_keys, of_values] = match memories {
@@ -206,6 +215,9 @@ pub(super) fn project_only<O: Ops>(
             ops.clip(&mut s.k, limit)?;
             ops.clip(&mut s.v, limit)?;
         }
+    }
+    if let Some(side) = spec.side.as_deref() {
+        join_side(context, side, (attention.n_heads, attention.n_kv_heads), s)?;
     }
     Ok(())
 }

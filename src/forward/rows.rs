@@ -4,7 +4,7 @@
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockRow, BlockSpec, RowSpec, StreamEnds};
+use attnscope_spec::{BlockRow, BlockSpec, KeptStart, RowSpec, StreamEnds};
 
 use super::context::BlockContext;
 use super::hyper::{self, OpenStreams};
@@ -83,10 +83,11 @@ pub(super) fn read_of<O: Ops>(
     Ok(Some((main, apart.kept)))
 }
 
-/// Widens an embedding to the width of rows. // resid: [row, d_model]
+/// Widens an embedding to the width of rows, with a second stream where they have one. // resid: [row, d_model]; side: [row, n_kept]
 pub(super) fn begin<O: Ops>(
     (ops, tensors): (&O, &attnscope_checkpoint::Tensors),
     spec: &RowSpec,
+    side: &[f32],
     resid: &mut O::Buffer,
 ) -> Result<()> {
     let first = ops.get(resid)?.values.into_owned();
@@ -102,14 +103,11 @@ pub(super) fn begin<O: Ops>(
     for (stream_idx, stream) in streams.enumerate() {
         put_columns(&mut rows, width, stream_idx * d_model, stream, d_model);
     }
-    if spec.keeps_embedding {
-        put_columns(
-            &mut rows,
-            width,
-            spec.n_streams() * d_model,
-            &first,
-            d_model,
-        );
+    let at = spec.n_streams() * d_model;
+    match &spec.first {
+        KeptStart::Nothing => {}
+        KeptStart::Embedding => put_columns(&mut rows, width, at, &first, d_model),
+        KeptStart::Side(_) => put_columns(&mut rows, width, at, side, spec.n_kept),
     }
     ops.put(&rows, width, resid)
 }

@@ -2,6 +2,7 @@
 
 use attnscope_compute::ops::Ops;
 
+use super::head_experts::Chosen;
 use super::hyper::OpenStreams;
 use super::indexer::IndexBuffers;
 use super::keys_and_values::KeysAndValues;
@@ -36,6 +37,10 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) bias_factors: Vec<f32>,
     /// Keys and values kept in the rows for later layers. // [position, n_kept]
     pub(super) kept: Vec<f32>,
+    /// The experts of every row.
+    pub(super) chosen: Chosen,
+    /// Values of a second stream. // [position, n_kv_heads · its d_value]
+    pub(super) side_v: O::Buffer,
     /// The streams of a block with hyper-connections, while it runs.
     pub(super) open: Option<OpenStreams>,
     /// Keys and values of global tokens.
@@ -83,6 +88,8 @@ impl<O: Ops> Default for AttentionScratch<O> {
             index: IndexBuffers::default(),
             bias_factors: Vec::new(),
             kept: Vec::new(),
+            chosen: Chosen::new(),
+            side_v: buffer(),
             open: None,
             global: None,
             past: None,

@@ -11,7 +11,7 @@ pub struct IndexerSpec {
     pub n_heads: usize,
     /// Width of its queries, and of its key, which all its heads share.
     pub d_head: usize,
-    /// Whether each head's score has a weight of its own, and the weighted scores are summed.
+    /// Whether the scores of all heads, those below 0 left out, are summed, each with its weight.
     pub is_weighted: bool,
     /// Whether keys are pooled: each is followed by as many values, of which shares are made.
     pub is_pooled: bool,
@@ -55,7 +55,7 @@ pub struct IndexMaps {
     pub q: LinearSource,
     /// [d_head]
     pub k: LinearSource,
-    /// [n_heads]
+    /// Weights of heads; without the map, all heads of a weighted sum count alike. // [n_heads]
     pub weights: Option<LinearSource>,
     /// A norm of what queries are projected from.
     pub q_pre: Option<NormSource>,
@@ -67,15 +67,30 @@ pub struct IndexMaps {
     pub pools: Option<PoolMaps>,
 }
 
-/// What the shares of keys in their pool's key are made of: a map of the input, and a vector for each place in a pool.
+/// How the key of a pool follows from the keys in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PoolMaps {
-    /// Tokens of a pool.
-    pub size: usize,
-    /// [d_head]
-    pub shares: LinearSource,
-    /// [size, d_head]
-    pub places: String,
+pub enum PoolMaps {
+    /// A weighted mean of keys behind norm and rope; shares are made of a map of the input, and a vector for each place in a pool.
+    Weighted {
+        /// Tokens of a pool.
+        size: usize,
+        /// [d_head]
+        shares: Box<LinearSource>,
+        /// [size, d_head]
+        places: String,
+    },
+    /// The mean of keys; norm and rope come behind it, at the position of the pool's first token.
+    Mean { size: usize },
+}
+
+impl PoolMaps {
+    /// The map that shares are made of.
+    pub fn shares(&self) -> Option<&LinearSource> {
+        match self {
+            Self::Weighted { shares, .. } => Some(shares),
+            Self::Mean { .. } => None,
+        }
+    }
 }
 
 impl IndexMaps {
@@ -83,7 +98,10 @@ impl IndexMaps {
         [&mut self.q, &mut self.k]
             .into_iter()
             .chain(&mut self.weights)
-            .chain(self.pools.iter_mut().map(|pools| &mut pools.shares))
+            .chain(self.pools.iter_mut().filter_map(|pools| match pools {
+                PoolMaps::Weighted { shares, .. } => Some(&mut **shares),
+                PoolMaps::Mean { .. } => None,
+            }))
     }
 
     pub(super) fn norms_mut(&mut self) -> impl Iterator<Item = &mut NormSource> {

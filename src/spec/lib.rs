@@ -14,6 +14,7 @@ mod global_maps;
 mod grid_maps;
 mod grids;
 mod head;
+mod head_experts;
 mod hyper;
 mod indexer;
 mod labels;
@@ -32,6 +33,7 @@ pub mod roles;
 mod rounded;
 mod rows;
 mod self_attention;
+mod side_stream;
 mod source;
 mod stack;
 mod stem;
@@ -52,7 +54,11 @@ pub use feed_forward::{
 pub use global_maps::GlobalMaps;
 pub use grid_maps::{HiddenConvolution, KeyReduction};
 pub use head::{HeadSpec, TransformSpec};
-pub use hyper::{ConnectionSpec, FoldSpec, HyperSpec, StreamWeights};
+pub use head_experts::HeadExperts;
+pub use hyper::{
+    ConnectionSpec, FoldSpec, GatedConnection, HyperSpec, StreamGates, StreamWeights,
+    WeightedConnection,
+};
 pub use indexer::{IndexMaps, IndexSource, IndexerSpec, PoolMaps};
 pub use labels::{LabelKind, Labels, Pooled};
 pub use merge::{Joining, MergeSpec, SquareMap, StagePlaces};
@@ -76,6 +82,7 @@ pub use rows::{
     StreamsSpec,
 };
 pub use self_attention::{Exceptions, SelfSpec, Variant};
+pub use side_stream::{KeptStart, SideEmbed, SideStream};
 pub use source::{
     GainGrowth, HeadAxes, InputPart, LinearSource, LowRank, MapScale, NormKind, NormSource,
     OutputFactors, Part, Slab, TableSource,

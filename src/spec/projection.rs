@@ -6,11 +6,13 @@ use super::added_convolution::AddedConvolution;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::grid_maps::KeyReduction;
+use super::head_experts::HeadExperts;
 use super::indexer::IndexerSpec;
 use super::projected::{
     BiasGate, HeadGrowth, HeadScales, LatentSpec, RelativeSource, StepSource, ValueBiasSource,
 };
 use super::rows::KvSharing;
+use super::side_stream::SideStream;
 use super::source::{LinearSource, NormSource, TableSource};
 
 /// What turns the outputs of a gate's map into factors of the heads' outputs.
@@ -90,6 +92,10 @@ pub struct ProjectionSpec {
     pub reduced: Option<Box<KeyReduction>>,
     /// Scores keys for sparse attention.
     pub indexer: Option<Box<IndexerSpec>>,
+    /// Experts that make queries and map outputs in the place of `q` and `o`, which then are those of the first of them.
+    pub experts: Option<Box<HeadExperts>>,
+    /// A second stream that attends together with the residual; the attention's d_head counts the columns of both.
+    pub side: Option<Box<SideStream>>,
 }
 
 impl ProjectionSpec {
@@ -126,12 +132,15 @@ impl ProjectionSpec {
             global: None,
             reduced: None,
             indexer: None,
+            experts: None,
+            side: None,
         }
     }
 
-    /// Whether what a head gives is more than a sum of values: a norm follows, or the query's own value is taken out.
+    /// Whether what a head gives is more than a sum of values behind one map: a norm follows, the query's own value is taken out, or
+    /// each token has a map of its own.
     pub fn changes_z(&self) -> bool {
-        self.z_norm.is_some() || self.own_value_shares.is_some()
+        self.z_norm.is_some() || self.own_value_shares.is_some() || self.experts.is_some()
     }
 
     /// Whether what a head gives of one key depends on what it takes from others.
@@ -162,8 +171,10 @@ impl ProjectionSpec {
         matches!(self.shared.as_deref(), Some(KvSharing::Reuses { .. }))
     }
 
-    /// Whether each head has its own rows and columns of the maps: false with latent vectors or differential attention.
+    /// Whether each head has its own rows and columns of the maps, and nothing else: false with latent vectors, differential
+    /// attention, a second stream or experts.
     pub fn is_by_head(&self) -> bool {
-        self.latent.is_none() && self.difference.is_none()
+        let is_shared = self.latent.is_some() || self.difference.is_some();
+        !is_shared && self.side.is_none() && self.experts.is_none()
     }
 }

@@ -74,8 +74,10 @@ impl WeightFormat {
     }
 
     fn fold(self, fold: &mut FoldSpec) {
-        if let FoldSpec::Weighted(weights) = fold {
-            self.spared([&mut weights.map]);
+        match fold {
+            FoldSpec::Mean => {}
+            FoldSpec::Weighted(weights) => self.spared([&mut weights.map]),
+            FoldSpec::Gated(gates) => self.spared([&mut gates.down, &mut gates.up]),
         }
     }
 
@@ -127,6 +129,15 @@ impl WeightFormat {
         self.norms(spec.reduced.as_mut().map(|reduced| &mut reduced.norm));
         if let Some(global) = &mut spec.global {
             self.maps([&mut global.q, &mut global.k, &mut global.v]);
+        }
+        if let Some(experts) = &mut spec.experts {
+            self.maps(experts.q.iter_mut().chain(&mut experts.o));
+            self.spared([&mut experts.router]);
+        }
+        if let Some(side) = &mut spec.side {
+            self.maps([&mut side.q, &mut side.k, &mut side.v, &mut side.o]);
+            self.mlp(&mut side.mlp);
+            self.norms([&mut side.attn_post, &mut side.mlp_post]);
         }
     }
 
@@ -211,7 +222,7 @@ impl BlockSpec {
             }
             Some(StreamsSpec::Connected(hyper)) => {
                 let branches = hyper.branches.iter_mut();
-                format.spared(branches.map(|branch| &mut branch.weights.map));
+                format.spared(branches.flat_map(|branch| branch.linears_mut()));
                 format.fold(&mut hyper.fold);
             }
             None => {}

@@ -2,6 +2,7 @@
 
 use super::feed_forward::FeedForward;
 use super::hyper::{FoldSpec, HyperSpec};
+use super::side_stream::KeptStart;
 use super::source::{LinearSource, NormSource};
 
 /// Layout of the rows of a stack.
@@ -12,8 +13,8 @@ pub struct RowSpec {
     pub streams: Option<StreamEnds>,
     /// Number of columns after the streams, for keys and values kept for later layers.
     pub n_kept: usize,
-    /// Whether the first of these columns hold the embedding.
-    pub keeps_embedding: bool,
+    /// What these columns hold before the first block.
+    pub first: KeptStart,
 }
 
 impl RowSpec {

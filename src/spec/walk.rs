@@ -8,9 +8,9 @@ use std::fmt::Arguments;
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, Joining, LinearSource,
-    ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamWeights,
-    TableSource, TokenMixer,
+    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, Joining, KeptStart,
+    LinearSource, ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds,
+    StreamGates, StreamWeights, TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -224,6 +224,15 @@ impl<'v, 'a> Walk<'v, 'a> {
         if let Some(linear) = &embed.projection {
             self.linear(format_args!("{name}embed.projection"), linear);
         }
+        if let Some(KeptStart::Side(side)) = stack.rows.as_ref().map(|rows| &rows.first) {
+            for (nth, constant) in side.constants.iter().enumerate() {
+                let key = format_args!("{name}side.constant.{nth}");
+                self.table(key, Some(&constant.table));
+            }
+            self.linear(format_args!("{name}side.map"), &side.map);
+            self.table(format_args!("{name}side.positions"), Some(&side.positions));
+            self.norm(format_args!("{name}side.norm"), Some(&side.norm), None);
+        }
         let streams = stack.rows.iter().filter_map(|rows| rows.streams.as_ref());
         for ends in streams {
             match ends {
@@ -237,6 +246,9 @@ impl<'v, 'a> Walk<'v, 'a> {
                 StreamEnds::Copied { fold, .. } => {
                     if let Some(weights) = fold.weights() {
                         self.stream_weights(&format!("{name}streams.fold"), weights, 1);
+                    }
+                    if let Some(gates) = fold.gates() {
+                        self.stream_gates(&format!("{name}streams.fold"), gates);
                     }
                 }
             }
@@ -456,6 +468,10 @@ impl<'v, 'a> Walk<'v, 'a> {
         for (what, weights, n) in connections.iter().flat_map(|hyper| hyper.weights()) {
             self.stream_weights(&format!("{name}streams.{what}"), weights, n);
         }
+        for (what, of) in connections.iter().flat_map(|hyper| hyper.gated()) {
+            self.stream_gates(&format!("{name}streams.{what}"), &of.gates);
+            self.linear(format_args!("{name}streams.{what}.inject"), &of.inject);
+        }
         if let Some(streams) = row.and_then(|row| row.predicted()) {
             let keys = ["router", "predict", "correct"];
             self.linears(format_args!("{name}streams."), &keys, streams.linears());
@@ -473,6 +489,17 @@ impl<'v, 'a> Walk<'v, 'a> {
             // The table of tokens is that of the embedding.
             self.table(format_args!("{name}by_token.rows"), branch.rows.as_ref());
         }
+    }
+
+    /// What gates the columns of residual streams.
+    fn stream_gates(&mut self, name: &str, gates: &'a StreamGates) {
+        self.vector(
+            format_args!("{name}.gain"),
+            &gates.gain,
+            vec![gates.down.n_in],
+        );
+        self.linear(format_args!("{name}.down"), &gates.down);
+        self.linear(format_args!("{name}.up"), &gates.up);
     }
 
     /// What weighs residual streams, with the number of its factors.

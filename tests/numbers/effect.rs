@@ -77,6 +77,7 @@ fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
             "give their output to a mixer",
             "convolution over positions",
             "convolutions over a few tokens",
+            "experts that each token chooses",
         ];
         if let Err(e) = check_linear(model) {
             assert!(

@@ -3,8 +3,8 @@
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
-    BlockRow, ConnectionSpec, FoldSpec, HyperSpec, LinearSource, ModelSpec, RowSpec, StreamEnds,
-    StreamWeights, StreamsSpec,
+    BlockRow, ConnectionSpec, FoldSpec, HyperSpec, KeptStart, LinearSource, ModelSpec, RowSpec,
+    StreamEnds, StreamWeights, StreamsSpec, WeightedConnection,
 };
 
 use super::hybrid::layer_of;
@@ -81,11 +81,13 @@ pub fn connect(
     } else {
         FoldSpec::Mean
     };
-    let connection = |at: String| ConnectionSpec {
-        weights: weights(&at, 2 * n + rounds.map_or(0, |_| n * n)),
-        magnitude,
-        least_post: if rounds.is_some() { 0.0 } else { least },
-        rounds,
+    let connection = |at: String| {
+        ConnectionSpec::Weighted(Box::new(WeightedConnection {
+            weights: weights(&at, 2 * n + rounds.map_or(0, |_| n * n)),
+            magnitude,
+            least_post: if rounds.is_some() { 0.0 } else { least },
+            rounds,
+        }))
     };
     let n_kept = stack.rows.as_ref().map_or(0, |rows| rows.n_kept);
     for block in stack.blocks_mut() {
@@ -105,7 +107,7 @@ pub fn connect(
         }));
     }
     stack.rows = Some(Box::new(RowSpec {
-        keeps_embedding: false,
+        first: KeptStart::Nothing,
         d_model,
         streams: Some(StreamEnds::Copied { n, fold }),
         n_kept,

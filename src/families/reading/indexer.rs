@@ -210,14 +210,14 @@ impl Indexers {
                     q_norm: None,
                     k_norm: Some(layer_norm(tensors, &format!("{at}.k_norm"), d, KEY_EPS)),
                     rope: self.rope.clone().filter(|_| rotates),
-                    pools: self.pool.map(|size| PoolMaps {
+                    pools: self.pool.map(|size| PoolMaps::Weighted {
                         size,
-                        shares: LinearSource::whole(
+                        shares: Box::new(LinearSource::whole(
                             format!("{at}.index_kpool_compress_gate"),
                             None,
                             self.d_model,
                             d,
-                        ),
+                        )),
                         places: format!("{at}.index_kpool_compress_ape"),
                     }),
                 };

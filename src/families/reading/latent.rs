@@ -5,8 +5,9 @@ use attnscope_compute::attention::{AttentionSpec, Mask, RopeSpec, Scale, Window}
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
-    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, MlpSpec,
-    ModelSpec, NormSource, Part, ProjectionSpec, RowSpec, Shortcut, StackSpec, TableSource,
+    BlockRow, BlockSpec, EmbedSpec, FeedForward, HeadSpec, KeptStart, LatentSpec, LinearSource,
+    MlpSpec, ModelSpec, NormSource, Part, ProjectionSpec, RowSpec, Shortcut, StackSpec,
+    TableSource,
 };
 use serde_json::Value;
 
@@ -429,7 +430,7 @@ pub fn read(
     let stack = StackSpec {
         rows: (n_kept > 0).then(|| {
             Box::new(RowSpec {
-                keeps_embedding: false,
+                first: KeptStart::Nothing,
                 d_model,
                 streams: None,
                 n_kept,

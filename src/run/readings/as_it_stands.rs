@@ -40,6 +40,10 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
     let is_gated = block
         .own()
         .is_some_and(|own| own.projections.bias_gate.is_some());
+    let has_experts = block
+        .own()
+        .is_some_and(|own| own.projections.experts.is_some());
+    let is_limited = is_limited || has_experts;
     let is_otherwise = has_globals || is_placed || is_limited || is_indexed || is_gated;
     let is_convolved = block.conformer.is_some() || block.convolves();
     stack.rows.is_some() || !attends || is_otherwise || is_convolved

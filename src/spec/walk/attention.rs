@@ -5,8 +5,8 @@ use attnscope_compute::attention::AttentionSpec;
 use super::Walk;
 use crate::roles::{Division, Heads, Source, Use};
 use crate::{
-    AddedConvolution, BiasGate, HeadGrowth, IndexSource, LatentSharing, LinearSource, PairValues,
-    ProjectionSpec,
+    AddedConvolution, BiasGate, HeadExperts, HeadGrowth, IndexSource, LatentSharing, LinearSource,
+    PairValues, PoolMaps, ProjectionSpec, SideStream,
 };
 
 impl<'a> Walk<'_, 'a> {
@@ -101,7 +101,33 @@ impl<'a> Walk<'_, 'a> {
             self.divided(format_args!("{name}.gate"), gate, Division::Outputs(gates));
         }
         self.norm(format_args!("{name}.z_norm"), maps.z_norm.as_ref(), Some(o));
-        self.divided(format_args!("{name}.o"), &maps.o, Division::Inputs(o));
+        match &maps.experts {
+            None => self.divided(format_args!("{name}.o"), &maps.o, Division::Inputs(o)),
+            Some(experts) => self.head_experts(&format!("{name}.experts."), experts),
+        }
+        if let Some(side) = &maps.side {
+            self.side_stream(&format!("{name}.side."), side);
+        }
+    }
+
+    /// The maps of experts; their first is `q` and `o` of the projections too.
+    fn head_experts(&mut self, name: &str, experts: &'a HeadExperts) {
+        self.linear(format_args!("{name}router"), &experts.router);
+        for (idx, map) in experts.q.iter().enumerate().skip(1) {
+            self.linear(format_args!("{name}q.{idx}"), map);
+        }
+        for (idx, map) in experts.o.iter().enumerate() {
+            self.linear(format_args!("{name}o.{idx}"), map);
+        }
+    }
+
+    /// What a block does with a second stream.
+    fn side_stream(&mut self, name: &str, side: &'a SideStream) {
+        let keys = ["q", "k", "v", "o"];
+        self.linears(format_args!("{name}"), &keys, side.maps());
+        self.norm(format_args!("{name}attn_post"), Some(&side.attn_post), None);
+        self.mlp(&format!("{name}mlp"), &side.mlp);
+        self.norm(format_args!("{name}mlp_post"), Some(&side.mlp_post), None);
     }
 
     /// The latent vectors that queries, keys and values are projected from.
@@ -162,10 +188,15 @@ impl<'a> Walk<'_, 'a> {
         if let Some(weights) = &maps.weights {
             self.linear(format_args!("{name}.index_weights"), weights);
         }
-        if let Some(pools) = &maps.pools {
-            self.linear(format_args!("{name}.index_pool"), &pools.shares);
+        if let Some(PoolMaps::Weighted {
+            size,
+            shares,
+            places,
+        }) = &maps.pools
+        {
+            self.linear(format_args!("{name}.index_pool"), shares);
             let key = format_args!("{name}.index_pool.places");
-            self.vector(key, &pools.places, vec![pools.size, maps.k.n_out()]);
+            self.vector(key, places, vec![*size, maps.k.n_out()]);
         }
         self.growth(&format!("{name}.index"), maps.q_growth.as_deref());
         for (what, norm) in [

@@ -10,7 +10,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_run::{Observer, Options, Outcome, Progress, Tap, run};
-use attnscope_spec::{BlockSpec, Model, Stack, StackSpec};
+use attnscope_spec::{BlockSpec, Model, SelfSpec, Stack, StackSpec};
 
 /// One value of a block, for all positions.
 #[derive(Debug, Clone, Default)]
@@ -172,6 +172,15 @@ pub fn of_one_stream(model: &Model) -> Result<()> {
     if blocks.any(|block| block.row.as_ref().is_some_and(|row| row.join.is_some())) {
         let problem = format!(
             "{}: the residual has two states, and blocks begin with their sum, so that what a block adds is read on two ways; ablation, patching and lens work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    let has_experts = |own: &SelfSpec| own.projections.experts.is_some();
+    if blocks.any(|block| block.own().is_some_and(has_experts)) {
+        let problem = format!(
+            "{}: experts that each token chooses map what its heads give, so that a head has no output map of its own; ablation, patching and lens work",
             model.spec.family
         );
         return Err(Error::Setting(problem));

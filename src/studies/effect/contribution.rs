@@ -249,7 +249,7 @@ impl Tap for Weighing<'_> {
         };
         if projections.changes_z() {
             let problem = format!(
-                "{}: a norm of all heads stands between their outputs and the output map, or a query's own value is taken out of them, so that a value has no length of its own behind it",
+                "{}: a norm of all heads stands between their outputs and the output map, a query's own value is taken out of them, or experts map them, so that a value has no length of its own behind it",
                 self.model.spec.family
             );
             return Err(Error::Setting(problem));

@@ -58,6 +58,20 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
         );
         return Err(Error::Setting(problem));
     }
+    if projections.experts.is_some() {
+        let problem = format!(
+            "{}: each token has queries and outputs of the experts that it chooses, so that its circuits are no products of two matrices",
+            spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    if projections.side.is_some() {
+        let problem = format!(
+            "{}: scores are summed with those of a second stream, so that its circuits are no products of matrices",
+            spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
     if projections.difference.is_some() {
         let problem = format!(
             "{}: what a head writes is divided by a norm that it shares with its partner, so that its circuits are no products of matrices",
