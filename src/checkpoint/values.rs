@@ -21,7 +21,11 @@ const ZIP: &[u8] = b"PK\x03\x04";
 pub struct Values {
     path: PathBuf,
     rows: Arc<[Vec<f64>]>,
+    grid: Option<[usize; 2]>,
 }
+
+/// Rows of numbers, and the rows and columns of the map that they are places of, if the file says it.
+type Table = (Vec<Vec<f64>>, Option<[usize; 2]>);
 
 // All numbers are finite, so every table equals itself.
 impl Eq for Values {}
@@ -39,12 +43,13 @@ impl Values {
         } else if bytes.starts_with(ZIP) {
             Err("expected a CSV file or a NumPy array (.npy), found an archive".to_owned())
         } else {
-            of_csv(&bytes)
+            of_csv(&bytes).map(|rows| (rows, None))
         };
-        let rows = rows.map_err(|problem| Error::file(path, problem))?;
+        let (rows, grid) = rows.map_err(|problem| Error::file(path, problem))?;
         Ok(Self {
             path: path.to_path_buf(),
             rows: rows.into(),
+            grid,
         })
     }
 
@@ -57,13 +62,23 @@ impl Values {
     pub fn rows(&self) -> &[Vec<f64>] {
         &self.rows
     }
+
+    /// Rows and columns of the map whose places the positions are, row by row; `None` if the file holds a table.
+    pub fn grid(&self) -> Option<[usize; 2]> {
+        self.grid
+    }
 }
 
-fn of_npy(bytes: &[u8]) -> std::result::Result<Vec<Vec<f64>>, String> {
+fn of_npy(bytes: &[u8]) -> std::result::Result<Table, String> {
     let array = Npy::open(bytes, MOST_NUMBERS as u64)?;
     array.fits_into(bytes.len() as u64)?;
-    let [n_rows, width] = match *array.shape {
-        [n_rows, width] if n_rows > 0 && width > 0 => [n_rows, width],
+    let (n_rows, width, grid) = match *array.shape {
+        [n_rows, width] if n_rows > 0 && width > 0 => (n_rows, width, None),
+        [down, across, width]
+            if [down, across, width].iter().all(|n| *n > 0) && !array.is_fortran =>
+        {
+            (down * across, width, Some([down, across]))
+        }
         _ => {
             let found = &array.shape;
             return Err(format!(
@@ -89,7 +104,7 @@ fn of_npy(bytes: &[u8]) -> std::result::Result<Vec<Vec<f64>>, String> {
             ));
         }
     }
-    Ok(rows)
+    Ok((rows, grid))
 }
 
 fn of_csv(bytes: &[u8]) -> std::result::Result<Vec<Vec<f64>>, String> {
@@ -280,9 +295,18 @@ mod tests {
     }
 
     #[test]
+    fn an_array_of_three_axes_holds_the_places_of_a_map() {
+        let data: Vec<u8> = (0..6u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+        let bytes = npy("<f4", false, "(1, 3, 2)", &data);
+        let (rows, grid) = of_npy(&bytes).expect("a map");
+        assert_eq!(grid, Some([1, 3]));
+        assert_eq!(rows[1], [2.0, 3.0]);
+    }
+
+    #[test]
     fn arrays_that_are_no_table_of_finite_numbers_are_refused() {
         let one = 1.0f32.to_le_bytes();
-        for shape in ["(1,)", "(1, 1, 1)", "()"] {
+        for shape in ["(1,)", "(1, 1, 1, 1)", "(0, 1, 1)", "()"] {
             let said = read("a.npy", &npy("<f4", false, shape, &one)).expect_err("refused");
             let expected = "expected an array [position, feature], found shape [";
             assert!(said.starts_with(expected), "{said}");

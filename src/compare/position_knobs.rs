@@ -54,6 +54,7 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
                 GridFrequencies::ColumnsFirst => ", columns first",
                 GridFrequencies::ColumnThenRow => ", column then row",
                 GridFrequencies::BehindTime => ", behind pairs of time",
+                GridFrequencies::BehindTimeInTurn => ", behind pairs of time, dimensions in turn",
                 GridFrequencies::Apart => ", in halves apart",
             };
             format!("{grid}{counted}{pairs}")

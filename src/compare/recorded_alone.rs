@@ -83,7 +83,10 @@ pub(super) fn alone<O: Ops>(
     if input.is_none()
         && let Some(before) = layer_idx.checked_sub(1)
         // What the last layer of a stage gives is merged before the next layer reads it.
-        && stack.blocks().get(before).is_none_or(|block| block.merge.is_none())
+        && stack
+            .blocks()
+            .get(before)
+            .is_none_or(|block| block.merge.is_none() && block.joined.is_none())
     {
         input = read(before, Hook::ResidPost)?;
     }

@@ -2,7 +2,8 @@
 //! attentions have.
 
 use attnscope_spec::{
-    AddedConvolution, BlockRow, BlockSpec, Join, KeyReduction, LatentSharing, ProjectionSpec,
+    AddedConvolution, BlockRow, BlockSpec, Join, KeyReduction, LatentSharing, PlaceRows,
+    ProjectionSpec,
 };
 
 use super::knob::KnobKind::{Computation, Shape};
@@ -52,6 +53,8 @@ pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
     let merge = spec.merge.as_ref().map(|merge| merge.words());
     list.word(Shape, "merge", merge.unwrap_or("none".to_owned()));
+    let n_joined = spec.joined.as_ref().map_or(0, |table| table.n_rows);
+    list.count(Shape, "joined_rows", n_joined);
     for (name, sum) in ["attn_sum", "mlp_sum"].into_iter().zip(&spec.sums) {
         let rule = sum.as_ref().map(|sum| sum.rule.to_string());
         list.word(Computation, name, rule.unwrap_or("plain".to_owned()));
@@ -70,6 +73,21 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
     );
     list.word(Shape, "value_rows", spec.value_rows.is_some());
     list.word(Shape, "own_value_taken", spec.own_value_shares.is_some());
+    let places = spec.places.as_ref().map(|places| {
+        let words = |rows: &Option<PlaceRows>| rows.as_ref().map_or("none", PlaceRows::words);
+        let [queries, keys] = [&places.of_queries, &places.of_keys].map(words);
+        let values = if places.reach_values {
+            " and values"
+        } else {
+            ""
+        };
+        format!("{queries} for queries, {keys} for keys{values}")
+    });
+    list.word(
+        Computation,
+        "added_places",
+        places.unwrap_or("none".to_owned()),
+    );
     list.word(Shape, "sum_with_kept", spec.sum_with_kept.is_some());
     let experts = spec.experts.as_ref().map_or(0, |experts| experts.q.len());
     list.word(Shape, "head_experts", experts);

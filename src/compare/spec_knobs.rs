@@ -480,6 +480,7 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         None => "none",
         Some(NormKind::LayerNorm) => "layer_norm",
         Some(NormKind::RmsNorm) => "rms_norm",
+        Some(NormKind::Fixed) => "batch_norm",
     };
     // The kind of a norm, or its absence, does not change the shapes of hooks.
     list.word(Computation, name, kind);
@@ -491,16 +492,6 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         slot => format!("{slot} {name}"),
     };
     list.add(Computation, "norm_eps", KnobValue::single(norm.eps));
-    list.word(
-        Computation,
-        "norm_gain",
-        match (norm.gain.is_empty(), norm.adds_one) {
-            _ if norm.gate.is_some() => "stored, then a gate",
-            _ if norm.grown.is_some() => "stored, grown by a condition",
-            (true, _) => "none",
-            (_, true) => "1 + stored",
-            _ => "stored",
-        },
-    );
+    list.word(Computation, "norm_gain", norm.gain_words());
     list.slot = slot;
 }

@@ -255,6 +255,8 @@ pub(super) const ALIASES: &[Alias] = &[
     Alias::plain("metaclip_2_vision_model", "clip_vision_model"),
     Alias::plain("mimi_decoder", "mimi"),
     Alias::plain("mimi_encoder", "mimi"),
+    Alias::plain("minicpmv4_6_vision", "minicpm_ocr_vision"),
+    Alias::plain("minicpmv4_7_vision", "minicpm_ocr_vision"),
     Alias::plain("mlcd", "mlcd_vision_model"),
     Alias::plain("moss_transcribe_diarize_audio", "whisper"),
     Alias::plain("muse_spark_vision", "muse_glimmer_vision"),
@@ -282,6 +284,7 @@ pub(super) const ALIASES: &[Alias] = &[
         ..PADDLEOCR_VL
     },
     Alias::plain("pe_audio_video_encoder", "pe_audio_encoder"),
+    Alias::plain("pe_video_encoder", "pe_audio_encoder"),
     Alias::plain("phi4_multimodal", "phi3"),
     Alias::plain("phi4_multimodal_vision", "siglip_vision_model"),
     Alias {

@@ -60,7 +60,20 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         names: Names { layers, ..NAMES },
         ..LIKE
     };
-    let mut spec = vit_like::read(FAMILY.model_type, checkpoint, reader, like)?;
+    read_like(FAMILY.model_type, checkpoint, reader, like)
+}
+
+/// Reads a family of DINOv3's kind.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_like(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: VitLike,
+) -> Result<ModelSpec> {
+    let mut spec = vit_like::read(family, checkpoint, reader, like)?;
     let rope = turn(reader, &spec)?;
     let has =
         |reader: &mut Reader<'_>, key: &'static str, default| reader.flag_or(key, key, default);
@@ -104,7 +117,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
 
 /// How patches turn by their place.
 pub(super) fn turn(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<RopeSpec> {
-    let theta = reader.number_or("rope_theta", "rope_theta", 100.0)?;
+    let theta = vit_like::theta(reader, 100.0)?;
     for key in ["pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"] {
         // In training only.
         reader.value(key);

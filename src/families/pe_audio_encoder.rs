@@ -12,7 +12,12 @@ pub const FAMILY: Family =
     Family::own("pe_audio_encoder", "PeAudioEncoder", read).leaving_unread(&["embedder.*"]);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let bases = ["", "audio_encoder.", "audio_video_encoder."];
+    let bases = [
+        "",
+        "audio_encoder.",
+        "audio_video_encoder.",
+        "video_encoder.",
+    ];
     let base = prefix(&checkpoint.tensors, &bases, "output.weight");
     let bias = BiasRule::Key("attention_bias", false);
     let recipe = Recipe {
@@ -32,7 +37,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let mut spec = given_rows::read_layers(FAMILY.model_type, both, &recipe, made_by)?;
     let d = spec.d_model;
     spec.stacks[0].last_map = Some(linear(&format!("{base}output"), d, d, false));
-    for key in ["audio_config", "dac_config", "video_config"] {
+    for key in [
+        "audio_config",
+        "dac_config",
+        "video_config",
+        "vision_config",
+    ] {
         reader.value(key);
     }
     Ok(spec)

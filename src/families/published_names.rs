@@ -2,8 +2,8 @@
 
 use super::mistral_large4_text;
 use super::published_parts::{
-    KEYS_OF_HEARING, KEYS_OF_SEAMLESS, OF_COSMOS, OF_GRADIUM, OF_HEARING, OF_HY_V4, OF_SAM,
-    OF_SAM_INSIDE, OF_SEAMLESS, OF_SEARCH, OF_TORCH, OF_VIT,
+    KEYS_OF_HEARING, KEYS_OF_SEAMLESS, OF_COSMOS, OF_GRADIUM, OF_HEARING, OF_HY_V4, OF_KOLIBRI,
+    OF_SAM, OF_SAM_INSIDE, OF_SEAMLESS, OF_SEARCH, OF_TORCH, OF_VIT,
 };
 
 /// The names of one model type: theirs first, then what its family reads.
@@ -96,6 +96,11 @@ pub(super) const PUBLISHED: &[Published] = &[
         model_type: "cosmos3_omni",
         keys: &[],
         tensors: OF_COSMOS,
+    },
+    Published {
+        model_type: "decision_transformer",
+        keys: &[("hidden_size", "n_embd")],
+        tensors: &[("^encoder.", "transformer.")],
     },
     Published {
         model_type: "deepseek_ocr2",
@@ -222,14 +227,7 @@ pub(super) const PUBLISHED: &[Published] = &[
     Published {
         model_type: "kolibri1",
         keys: &[],
-        tensors: &[
-            (".post_attn_norm.", ".post_self_attn_layernorm."),
-            (".post_ffn_norm.", ".post_mlp_layernorm."),
-            (
-                ".moe.router.expert_bias",
-                ".mlp.gate.e_score_correction_bias",
-            ),
-        ],
+        tensors: OF_KOLIBRI,
     },
     Published {
         model_type: "lara_mini",
@@ -456,6 +454,11 @@ pub(super) const PUBLISHED: &[Published] = &[
         ],
     },
     Published {
+        model_type: "timesfm2_5",
+        keys: &[],
+        tensors: &[(".mlp.ff0.", ".mlp.fc1."), (".mlp.ff1.", ".mlp.fc2.")],
+    },
+    Published {
         model_type: "tipsv2_text_model",
         keys: &[],
         tensors: &[
@@ -494,6 +497,11 @@ pub(super) const PUBLISHED: &[Published] = &[
         model_type: "unlimited_ocr_vision",
         keys: &[],
         tensors: OF_SAM,
+    },
+    Published {
+        model_type: "unlimited_ocr_vision_encoder",
+        keys: &[],
+        tensors: &[("^transformer.", "encoder.")],
     },
     Published {
         model_type: "videomae",

@@ -114,3 +114,13 @@ pub(super) const OF_SEAMLESS: &[(&str, &str)] = &[
 ];
 
 pub(super) const KEYS_OF_SEAMLESS: &[(&str, &str)] = &[("hidden_size", "d_model")];
+
+/// What Kolibri calls its norms behind branches, and what its router adds.
+pub(super) const OF_KOLIBRI: &[(&str, &str)] = &[
+    (".post_attn_norm.", ".post_self_attn_layernorm."),
+    (".post_ffn_norm.", ".post_mlp_layernorm."),
+    (
+        ".moe.router.expert_bias",
+        ".mlp.gate.e_score_correction_bias",
+    ),
+];

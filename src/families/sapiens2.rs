@@ -57,11 +57,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         own.attention.rope = Some(rope.clone());
         let maps = &mut own.projections;
         let at = maps.q.weight.replace("attention.q_proj.weight", "");
-        maps.o.factors = Some(OutputFactors {
-            tensor: format!("{at}layer_scale1.lambda1"),
-            adds_one: false,
-            is_one: false,
-        });
+        maps.o.factors = Some(OutputFactors::stored(format!("{at}layer_scale1.lambda1")));
         let fused = format!("{at}mlp.gate_up_proj");
         if let FeedForward::Dense(mlp) = &mut block.feed_forward
             && is_gated

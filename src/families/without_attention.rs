@@ -9,6 +9,10 @@ const APPROXIMATES: &str = "an approximation without a row of probabilities for 
 /// Every such type that is known, sorted, with what it has instead.
 const WITHOUT: &[(&str, &str)] = &[
     ("align_vision_model", CONVOLUTIONS),
+    (
+        "autoformer",
+        "autocorrelations over time, and one sum over shifts that every place shares",
+    ),
     ("bit", CONVOLUTIONS),
     ("convnext", CONVOLUTIONS),
     ("convnextv2", CONVOLUTIONS),

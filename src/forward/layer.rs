@@ -14,7 +14,7 @@ use super::block::run_block;
 use super::block_weights::BlockWeights;
 use super::context::BlockContext;
 use super::hook::Hooks;
-use super::merge::merge_patches;
+use super::merge::{join_rows, merge_patches};
 use super::recurrent::{self, FinalStates};
 use super::scratch::Scratch;
 
@@ -114,6 +114,9 @@ pub fn run_layer<O: Ops>(
             let ran = run_block(context, block, weights, resid, scratch, hooks)?;
             if let Some(merge) = block.merge.as_deref() {
                 merge_patches(context, merge, resid)?;
+            }
+            if let Some(table) = block.joined.as_deref() {
+                join_rows(context, table, resid)?;
             }
             Ok(LayerRun {
                 attention: ran.attention,

@@ -1,6 +1,7 @@
 //! The forward pass: runs a model layer by layer. Every quirk of a model family is a field of its spec.
 
 mod added_convolution;
+mod added_places;
 mod as_read;
 mod attend;
 mod attention_pooling;
@@ -45,6 +46,7 @@ mod mixing;
 mod mlp;
 mod narrow;
 mod norm_gate;
+mod norms;
 mod on_host;
 mod own_values;
 mod past;

@@ -9,7 +9,8 @@ use attnscope_compute::ops::{Cpu, HostLinear, HostNorm};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, NormSource, ProjectionSpec};
 
-use super::weights::{Fused, WeightReader, read_linear, read_linear_rows, read_norm};
+use super::norms::read_norm;
+use super::weights::{Fused, WeightReader, read_linear, read_linear_rows};
 
 /// Reads an affine map as f32, to compare it with another checkpoint's.
 ///

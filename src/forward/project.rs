@@ -3,9 +3,10 @@
 use attnscope_compute::attention::{AttentionSpec, RopeTable};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
-use attnscope_spec::ProjectionSpec;
+use attnscope_spec::{PlaceRows, ProjectionSpec};
 
 use super::added_convolution::add_convolved;
+use super::added_places::at_places;
 use super::bias_factors::bias_factors;
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
@@ -114,6 +115,34 @@ pub(super) fn project_only<O: Ops>(
         Some(memory) if attention.is_cross => memory.hidden,
         _ => attn_in,
     };
+    let placed = match &spec.places {
+        Some(places) => {
+            let positions = context.positions();
+            let own = (attn_in, context.sequence, &positions[..]);
+            let of_keys = match &context.memory {
+                Some(memory) if attention.is_cross => {
+                    (keys_in, memory.sequence, &memory.sequence.positions[..])
+                }
+                _ => own,
+            };
+            let placed = |rows: &Option<PlaceRows>, of| -> Result<Option<O::Buffer>> {
+                let rows = rows.as_ref();
+                rows.map(|rows| at_places(context, rows, of)).transpose()
+            };
+            [
+                placed(&places.of_queries, own)?,
+                placed(&places.of_keys, of_keys)?,
+            ]
+        }
+        None => [None, None],
+    };
+    let q_in = placed[0].as_ref().unwrap_or(attn_in);
+    let k_in = placed[1].as_ref().unwrap_or(keys_in);
+    let reach_values = spec
+        .places
+        .as_ref()
+        .is_some_and(|places| places.reach_values);
+    let v_in = if reach_values { k_in } else { keys_in };
     s.bias_factors = match &spec.bias_gate {
         Some(gate) => {
             let grows = (attention.growth, &context.positions()[..], context.n_past);
@@ -141,11 +170,11 @@ pub(super) fn project_only<O: Ops>(
         .as_ref()
         .is_some_and(|latent| latent.q_reads_both);
     match (&weights.latent, &weights.k, &weights.v) {
-        (None, _, _) if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
+        (None, _, _) if !has_keys => ops.linear(q_in, &weights.q, &mut s.q, context.pace)?,
         (None, Some(k), Some(v)) => {
-            ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
-            ops.linear(keys_in, k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
-            ops.linear(keys_in, v, &mut s.v, context.pace)?; // [position, n_kv_heads · d_value]
+            ops.linear(q_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
+            ops.linear(k_in, k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
+            ops.linear(v_in, v, &mut s.v, context.pace)?; // [position, n_kv_heads · d_value]
         }
         (Some(latent), Some(k), Some(v)) => {
             match &latent.q {

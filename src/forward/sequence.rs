@@ -34,16 +34,19 @@ impl Sequence {
         }
     }
 
-    /// Returns the tokens of a layer: those of the prompt in the first stage, the patches that were merged of them in later ones.
+    /// Returns the tokens of a layer: those of the prompt in the first stage, the patches that were merged of them in later ones, and
+    /// learned rows that joined them.
     pub fn of_layer(&self, stack: &StackSpec, layer_idx: usize) -> Cow<'_, Self> {
+        let n_joined = stack.n_joined(layer_idx);
         match (stack.merged_before(layer_idx), self.picture.as_deref()) {
             (Some(merge), Some(picture)) => {
                 let grid = stack.grid_of(layer_idx, picture.grid());
-                let firsts = Firsts {
-                    has_class: merge.has_class(),
-                    ..Firsts::default()
-                };
+                let firsts = Firsts::of_stage(merge.has_class(), n_joined);
                 Cow::Owned(Self::of_patches(picture, grid, firsts))
+            }
+            (_, picture) if n_joined > 0 => {
+                let joined = picture.map(|picture| picture.clone().joined_by(n_joined));
+                Cow::Owned(Self::of_rows(self.len() + n_joined, joined))
             }
             _ => Cow::Borrowed(self),
         }
@@ -63,10 +66,15 @@ impl Sequence {
     /// The patches of a picture that were merged to a grid, behind learned tokens.
     fn of_patches(picture: &Picture, grid: [usize; 2], firsts: Firsts) -> Self {
         let n = firsts.len() + grid[0] * grid[1];
+        Self::of_rows(n, Some(picture.merged_to(grid, firsts)))
+    }
+
+    /// Rows that are no tokens of a text.
+    fn of_rows(n: usize, picture: Option<Picture>) -> Self {
         Self {
             tokens: (0..n as u32).collect(),
             positions: (0..n).collect(),
-            picture: Some(Arc::new(picture.merged_to(grid, firsts))),
+            picture: picture.map(Arc::new),
             ..Self::default()
         }
     }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use attnscope_checkpoint::{TensorView, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::scale_assign;
-use attnscope_compute::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
+use attnscope_compute::ops::{HostLinear, HostWeight, Lent, Ops, lend, lend_bits};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{LinearSource, MapScale, NormSource, Part, TableSource};
 use rayon::prelude::*;
 
-use super::gain_growth::grown;
 use super::low_rank::with_low_rank;
-use super::rounded::{largest_beside, round_read, rounded};
+use super::norms::read_norm;
+use super::rounded::{largest_beside, rounded};
 use super::stored_forms::{for_both_halves, whole_of};
 
 /// Reader of weights for one device.
@@ -167,12 +167,8 @@ pub(super) fn read_linear<'a>(
     match &source.factors {
         Some(factors) => {
             let shape = factors.stored_shape(source.n_out());
-            let stored = tensors.expect(&factors.tensor, &shape)?;
-            let mut values = spread(stored.widen()?, source.n_out());
-            if factors.adds_one {
-                values.to_mut().iter_mut().for_each(|v| *v += 1.0);
-            }
-            Ok(multiplied(linear, &values))
+            let stored = tensors.expect(&factors.tensor, &shape)?.widen()?;
+            Ok(multiplied(linear, &factors.of(&stored, source.n_out())))
         }
         None => Ok(linear),
     }
@@ -466,32 +462,6 @@ pub(super) fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Co
     };
     let n_values = values.len();
     choose(values, 1, n_values, in_values)
-}
-
-/// Reads a norm, with its gain as it is applied.
-pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
-    let read = |name: &String| -> Result<Cow<'a, [f32]>> {
-        let stored = tensors.expect(name, &source.gain_shape)?.widen()?;
-        Ok(round_read(stored, source.rounded))
-    };
-    let mut parts = source
-        .gain
-        .iter()
-        .map(read)
-        .collect::<Result<Vec<Cow<'a, [f32]>>>>()?;
-    let mut gain = match parts.len() {
-        0 | 1 => parts.pop(),
-        _ => Some(Cow::Owned(parts.concat())),
-    };
-    if source.adds_one {
-        gain = gain.map(|gain| gain.iter().map(|g| 1.0 + g).collect());
-    }
-    Ok(HostNorm {
-        kind: source.kind,
-        eps: source.eps,
-        gain: grown(tensors, source.grown.as_deref(), gain)?,
-        bias: source.bias.as_ref().map(read).transpose()?,
-    })
 }
 
 #[cfg(test)]

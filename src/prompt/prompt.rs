@@ -94,8 +94,19 @@ impl Prompt {
     #[must_use]
     pub fn merged_to(&self, grid: [usize; 2], firsts: Firsts) -> Self {
         let n = firsts.len() + grid[0] * grid[1];
-        let merged = |picture: &Arc<Picture>| picture.merged_to(grid, firsts);
-        let picture = self.picture.as_ref().map(merged);
+        let picture = self.picture.as_ref();
+        Self::of_rows(n, picture.map(|picture| picture.merged_to(grid, firsts)))
+    }
+
+    /// The prompt of layers that learned tokens joined, before all others.
+    #[must_use]
+    pub fn joined_by(&self, n_joined: usize) -> Self {
+        let picture = self.picture.as_deref().cloned();
+        let picture = picture.map(|picture| picture.joined_by(n_joined));
+        Self::of_rows(self.tokens.len() + n_joined, picture)
+    }
+
+    fn of_rows(n: usize, picture: Option<Picture>) -> Self {
         Self {
             tokens: (0..n as u32).collect(),
             labels: picture.as_ref().map(Picture::labels).unwrap_or_default(),

@@ -11,7 +11,7 @@ use super::projection::ProjectionSpec;
 use super::quirks::{LastMixer, NarrowBranch, SumWeights, TokenBranch};
 use super::rows::BlockRow;
 use super::self_attention::{Exceptions, SelfSpec};
-use super::source::NormSource;
+use super::source::{NormSource, TableSource};
 
 /// Cross-attention: a decoder block's attention to the encoder's output.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,6 +101,8 @@ pub struct BlockSpec {
     pub row: Option<Box<BlockRow>>,
     /// Set for the last block of a stage: how the rows of the next stage are made of those of this one.
     pub merge: Option<Box<MergeSpec>>,
+    /// Learned rows that stand before all others in the next block and those behind it.
+    pub joined: Option<Box<TableSource>>,
 }
 
 impl BlockSpec {
@@ -153,6 +155,7 @@ impl BlockSpec {
             conformer: None,
             row: None,
             merge: None,
+            joined: None,
         }
     }
 

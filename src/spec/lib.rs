@@ -4,6 +4,7 @@
 
 mod ablation;
 mod added_convolution;
+mod added_places;
 mod block;
 mod conformer;
 mod decoder_start;
@@ -42,6 +43,7 @@ mod walk;
 
 pub use ablation::Ablation;
 pub use added_convolution::AddedConvolution;
+pub use added_places::{AddedPlaces, PlaceRows};
 pub use block::{BlockSpec, CrossSpec, Mixer};
 pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
@@ -84,8 +86,8 @@ pub use rows::{
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use side_stream::{KeptStart, SideEmbed, SideStream};
 pub use source::{
-    GainGrowth, HeadAxes, InputPart, LinearSource, LowRank, MapScale, NormKind, NormSource,
-    OutputFactors, Part, Slab, TableSource,
+    FactorRule, FactorsHeld, GainGrowth, HeadAxes, InputPart, LinearSource, LowRank, MapScale,
+    NormKind, NormSource, OutputFactors, Part, Slab, TableSource,
 };
 pub use stack::{Layers, StackSpec};
 pub use stem::{

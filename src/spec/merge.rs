@@ -1,5 +1,7 @@
 //! Stages of an encoder of pictures: between two stages neighbouring patches become one, so that rows are fewer and wider.
 
+use attnscope_compute::ops::Activation;
+
 use super::grid_maps::KeyReduction;
 use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
@@ -31,10 +33,30 @@ pub enum Joining {
 pub struct SquareMap {
     /// Rows, and columns, of patches that become one. A picture that they do not divide is filled up with zeros below and to the right.
     pub side: usize,
+    /// Whether the patches that become one stand row after row, and not column after column.
+    pub is_by_rows: bool,
     /// A norm of the values of the patches that become one, all together.
     pub norm: Option<NormSource>,
-    /// Reads the patches that become one, column after column. // side · side · d → the width of the next stage
+    /// A hidden layer before the map, and its activation.
+    pub hidden: Option<(LinearSource, Activation)>,
+    /// Reads the patches that become one, or the hidden layer. // side · side · d → the width of the next stage
     pub map: LinearSource,
+    /// Whether the mean of the patches that become one is added.
+    pub adds_mean: bool,
+}
+
+impl SquareMap {
+    /// A map alone of patches that stand column after column.
+    pub fn by_columns(side: usize, map: LinearSource) -> Self {
+        Self {
+            side,
+            is_by_rows: false,
+            norm: None,
+            hidden: None,
+            map,
+            adds_mean: false,
+        }
+    }
 }
 
 /// Positions of the patches of a later stage, and of a token before them.
@@ -110,12 +132,12 @@ impl MergeSpec {
         let joining = match &self.joining {
             Joining::Squares(squares) => {
                 let side = squares.side;
-                let norm = if squares.norm.is_some() {
-                    ", normed together"
-                } else {
-                    ""
-                };
-                format!("squares of {side} × {side} patches{norm}")
+                let word = |is: bool, word| if is { word } else { "" };
+                let norm = word(squares.norm.is_some(), ", normed together");
+                let order = word(squares.is_by_rows, ", row after row");
+                let hidden = word(squares.hidden.is_some(), ", a hidden layer");
+                let mean = word(squares.adds_mean, ", plus their mean");
+                format!("squares of {side} × {side} patches{order}{norm}{hidden}{mean}")
             }
             Joining::Convolution(convolution) => format!("convolution {}", convolution.words()),
         };
@@ -135,9 +157,17 @@ impl MergeSpec {
 }
 
 impl StackSpec {
-    /// Whether the stack has stages: its later layers have fewer and wider rows than its first.
+    /// Whether the stack has stages: its later layers have fewer and wider rows than its first, or more.
     pub fn is_staged(&self) -> bool {
-        self.merged_before(self.n_layers()).is_some()
+        self.merged_before(self.n_layers()).is_some() || self.n_joined(self.n_layers()) > 0
+    }
+
+    /// The number of learned rows that stand before those of the prompt in a layer, and do not in the first.
+    pub fn n_joined(&self, layer_idx: usize) -> usize {
+        let before = self.blocks().iter().take(layer_idx);
+        before
+            .filter_map(|block| Some(block.joined.as_ref()?.n_rows))
+            .sum()
     }
 
     /// Whether layers read the grid of a picture's patches: in stages, for coarser keys, or in a feed-forward layer.
@@ -166,12 +196,13 @@ impl StackSpec {
 
     /// The number of positions in a layer, for a prompt of `n` tokens whose picture, if it has one, has this grid of patches.
     pub fn n_positions(&self, layer_idx: usize, n: usize, grid: Option<[usize; 2]>) -> usize {
+        let n_joined = self.n_joined(layer_idx);
         match (self.merged_before(layer_idx), grid) {
             (Some(merge), Some(grid)) => {
                 let [rows, columns] = self.grid_of(layer_idx, grid);
-                usize::from(merge.has_class()) + rows * columns
+                n_joined + usize::from(merge.has_class()) + rows * columns
             }
-            _ => n,
+            _ => n_joined + n,
         }
     }
 
@@ -189,6 +220,9 @@ impl StackSpec {
 
     /// The number of the stage of a layer, counted from 0.
     pub fn stage_of(&self, layer_idx: usize) -> usize {
-        self.merges_before(layer_idx).count()
+        let before = self.blocks().iter().take(layer_idx);
+        before
+            .filter(|block| block.merge.is_some() || block.joined.is_some())
+            .count()
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::added_convolution::AddedConvolution;
+use super::added_places::AddedPlaces;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::grid_maps::KeyReduction;
@@ -55,6 +56,8 @@ pub struct ProjectionSpec {
     /// Shares of a head's output along the value of the query's own position that are taken away: the tanh of stored values.
     /// // [head]
     pub own_value_shares: Option<String>,
+    /// Rows that tell places, added to what queries and keys are made of, and not to what values are.
+    pub places: Option<Box<AddedPlaces>>,
     /// Two stored weights, if attention reads a sum of the residual and what its row keeps.
     pub sum_with_kept: Option<String>,
     pub latent: Option<Box<LatentSpec>>,
@@ -113,6 +116,7 @@ impl ProjectionSpec {
             v_norm: None,
             value_rows: None,
             own_value_shares: None,
+            places: None,
             sum_with_kept: None,
             latent: None,
             clip: None,

@@ -82,14 +82,32 @@ pub struct LinearSource {
     pub rounded: Option<WeightFormat>,
 }
 
-/// A stored vector that multiplies the outputs of an affine map. // [n_out]
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A stored vector that multiplies the outputs of an affine map or of a norm. // [n_out]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OutputFactors {
     pub tensor: String,
-    /// The factors are 1 plus the stored values.
-    pub adds_one: bool,
+    pub rule: FactorRule,
+    pub held: FactorsHeld,
+}
+
+/// What factors are of stored values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FactorRule {
+    Stored,
+    OnePlus,
+    /// ln(1 + e^x), times this.
+    Softplus(f32),
+}
+
+/// Which outputs a stored factor multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FactorsHeld {
+    /// One output each.
+    Each,
     /// One stored value multiplies all outputs.
-    pub is_one: bool,
+    One,
+    /// Those of one head are stored, and multiply the outputs of so many.
+    OfHead(usize),
 }
 
 /// A low-rank addition to the weight of an affine map: up · down.
@@ -103,9 +121,32 @@ pub struct LowRank {
 }
 
 impl OutputFactors {
+    /// What a stored vector makes of each output.
+    pub fn stored(tensor: String) -> Self {
+        Self {
+            tensor,
+            rule: FactorRule::Stored,
+            held: FactorsHeld::Each,
+        }
+    }
+
+    /// The factors of a map with this number of outputs.
+    pub fn of(&self, stored: &[f32], n_out: usize) -> Vec<f32> {
+        let factor = |value: &f32| match self.rule {
+            FactorRule::Stored => *value,
+            FactorRule::OnePlus => 1.0 + value,
+            FactorRule::Softplus(by) => by * (value.max(0.0) + (-value.abs()).exp().ln_1p()),
+        };
+        stored.iter().map(factor).cycle().take(n_out).collect()
+    }
+
     /// The stored shape, for a map with this number of outputs.
     pub fn stored_shape(&self, n_out: usize) -> Vec<usize> {
-        vec![if self.is_one { 1 } else { n_out }]
+        vec![match self.held {
+            FactorsHeld::Each => n_out,
+            FactorsHeld::One => 1,
+            FactorsHeld::OfHead(n) => n_out / n.max(1),
+        }]
     }
 }
 
@@ -287,11 +328,7 @@ impl LinearSource {
     /// The map, with its outputs multiplied by a stored vector.
     pub fn times(self, tensor: String) -> Self {
         Self {
-            factors: Some(OutputFactors {
-                tensor,
-                adds_one: false,
-                is_one: false,
-            }),
+            factors: Some(OutputFactors::stored(tensor)),
             ..self
         }
     }
@@ -300,9 +337,8 @@ impl LinearSource {
     pub fn times_one_value(self, tensor: String) -> Self {
         Self {
             factors: Some(OutputFactors {
-                tensor,
-                adds_one: false,
-                is_one: true,
+                held: FactorsHeld::One,
+                ..OutputFactors::stored(tensor)
             }),
             ..self
         }
@@ -312,9 +348,8 @@ impl LinearSource {
     pub fn times_one_plus(self, tensor: String) -> Self {
         Self {
             factors: Some(OutputFactors {
-                tensor,
-                adds_one: true,
-                is_one: false,
+                rule: FactorRule::OnePlus,
+                ..OutputFactors::stored(tensor)
             }),
             ..self
         }
@@ -402,6 +437,10 @@ pub struct NormSource {
     pub bias: Option<String>,
     /// The gain is 1 plus the stored values.
     pub adds_one: bool,
+    /// Mean and variance of each value, of a norm that measures neither; the gain is divided by the deviation.
+    pub statistics: Option<[String; 2]>,
+    /// Multiplies the outputs.
+    pub factors: Option<OutputFactors>,
     /// Multiplies the gain for a condition that is the same everywhere.
     pub grown: Option<Box<GainGrowth>>,
     /// The sigmoid of this layer's output, which reads that of the norm, multiplies the latter.
@@ -421,9 +460,25 @@ impl NormSource {
             gain_shape: vec![width],
             bias: None,
             adds_one: false,
+            statistics: None,
+            factors: None,
             grown: None,
             gate: None,
             rounded: None,
+        }
+    }
+}
+
+impl NormSource {
+    /// Says where the gain comes from, for comparisons.
+    pub fn gain_words(&self) -> &'static str {
+        match (self.gain.is_empty(), self.adds_one) {
+            _ if self.gate.is_some() => "stored, then a gate",
+            _ if self.grown.is_some() => "stored, grown by a condition",
+            _ if self.factors.is_some() => "stored, times stored factors",
+            (true, _) => "none",
+            (_, true) => "1 + stored",
+            _ => "stored",
         }
     }
 }

@@ -174,6 +174,16 @@ impl<'v, 'a> Walk<'v, 'a> {
                 self.push(format_args!("{key}.{what}"), source, division);
             }
         }
+        for (what, tensor) in ["mean", "variance"]
+            .iter()
+            .zip(norm.statistics.iter().flatten())
+        {
+            self.vector(format_args!("{key}.{what}"), tensor, vec![norm.width]);
+        }
+        if let Some(factors) = &norm.factors {
+            let shape = factors.stored_shape(norm.width);
+            self.vector(format_args!("{key}.factors"), &factors.tensor, shape);
+        }
         if let Some(grown) = &norm.grown {
             self.linear(format_args!("{key}.growth.into"), &grown.into);
             self.linear(format_args!("{key}.growth.out"), &grown.out);
@@ -418,6 +428,9 @@ impl<'v, 'a> Walk<'v, 'a> {
         );
         if let Some(merge) = &block.merge {
             if let Joining::Squares(squares) = &merge.joining {
+                if let Some((hidden, _)) = &squares.hidden {
+                    self.linear(format_args!("{name}merge.hidden"), hidden);
+                }
                 self.linear(format_args!("{name}merge"), &squares.map);
             }
             for (nth, (tensor, shape)) in merge.tensors().enumerate() {
@@ -427,6 +440,7 @@ impl<'v, 'a> Walk<'v, 'a> {
                 self.norm(format_args!("{name}merge.norm.{nth}"), Some(norm), None);
             }
         }
+        self.table(format_args!("{name}joined"), block.joined.as_deref());
     }
 
     /// The convolution of a Conformer.

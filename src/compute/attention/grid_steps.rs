@@ -1,7 +1,8 @@
 //! Learned vectors per distance in rows and in columns of a picture's patches, and the empty places of windows at its ends.
 
+use super::grid_turn::GridTurn;
 use super::head::Head;
-use super::rope::{GridTurn, RopeSpec, RopeTable};
+use super::rope::{RopeSpec, RopeTable};
 use super::spec::AttentionSpec;
 use super::top_keys::GridWindow;
 use crate::kernels::{Matrix, MatrixMut, Threads, product};

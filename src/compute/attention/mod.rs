@@ -10,6 +10,7 @@ mod fast_row;
 mod global_keys;
 mod globals;
 mod grid_steps;
+mod grid_turn;
 mod head;
 mod head_bias;
 mod kv_format;
@@ -53,6 +54,7 @@ pub use comparison::Mismatch;
 pub use global_keys::GlobalKeys;
 pub use globals::Globals;
 pub use grid_steps::{GridSteps, StepTables};
+pub use grid_turn::{GridFrequencies, GridPlaces, GridTurn};
 pub use head::HeadInput;
 pub use head_bias::HeadBias;
 pub use kv_format::KvFormat;
@@ -66,9 +68,7 @@ pub use pooled::{POOLED_CELLS, Pooled};
 pub use profiles::Profiles;
 pub use relative_tables::{RelativeTables, ValueBias};
 pub use repeats::Repeats;
-pub use rope::{
-    GridFrequencies, GridPlaces, GridTurn, RopeDirection, RopeScaling, RopeSpec, RopeTable,
-};
+pub use rope::{RopeDirection, RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, row_scale, summarise_pattern, summarise_scores};
 pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};

@@ -3,6 +3,8 @@
 use std::f64::consts::TAU;
 use std::fmt;
 
+use super::grid_turn::{GridFrequencies, GridTurn, grid_angles, in_turn};
+
 /// How the frequencies of a rotary embedding are rescaled.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
@@ -142,62 +144,6 @@ pub struct RopeSpec {
     pub angles_before: Vec<f32>,
 }
 
-/// Turning by the places of a picture's patches: half of the pairs turn by rows, the others by columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GridTurn {
-    /// Number of positions before the grid, which do not turn unless the embedding says how.
-    pub n_first: usize,
-    /// Rows and columns; `None` for those of the picture that is read.
-    pub grid: Option<[usize; 2]>,
-    pub places: GridPlaces,
-    pub frequencies: GridFrequencies,
-}
-
-/// What a row or a column is counted as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GridPlaces {
-    /// The centre of a patch, in a picture whose sides run from −1 to 1, in turns.
-    Centres,
-    /// Its number, from this one on.
-    From(usize),
-}
-
-/// Which frequencies rows and columns turn by, and which pairs they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GridFrequencies {
-    /// Every second one, the same for both: pairs of rows come first.
-    Shared,
-    /// Every second one from the first on for rows, from the second on for columns: pairs of rows come first.
-    Alternating,
-    /// Every second one, the same for both: pairs of columns come first.
-    ColumnsFirst,
-    /// Every second one, the same for both: the pair of a column and that of a row follow each other.
-    ColumnThenRow,
-    /// Every third one, the same for both: pairs of time come first, which a picture leaves as they are, then those of rows.
-    BehindTime,
-    /// Every second one, the same for both: the first half of the dimensions turns by columns, the second by rows, and pairs are
-    /// the halves of each half.
-    Apart,
-}
-
-impl GridTurn {
-    /// Row and column of a position, in radians; `None` before the grid.
-    fn of(self, position: usize) -> Option<[f32; 2]> {
-        let patch = position.checked_sub(self.n_first)?;
-        let [n_rows, n_columns] = self.grid.unwrap_or([1; 2]).map(|n| n.max(1));
-        let place = |at: usize, n: usize| match self.places {
-            GridPlaces::Centres => {
-                std::f32::consts::TAU * (2.0 * ((at as f32 + 0.5) / n as f32) - 1.0)
-            }
-            GridPlaces::From(first) => (at + first) as f32,
-        };
-        Some([
-            place(patch / n_columns, n_rows),
-            place(patch % n_columns, n_columns),
-        ])
-    }
-}
-
 impl RopeSpec {
     /// The plain embedding of all `d_head` dimensions, paired by halves.
     pub fn plain(theta: f64, d_head: usize) -> Self {
@@ -313,46 +259,6 @@ impl RopeSpec {
     }
 }
 
-/// The angles of a place in a grid, by pair.
-fn grid_angles(
-    (grid, before): (GridTurn, &[f32]),
-    frequencies: &[f64],
-    position: usize,
-) -> Vec<f32> {
-    let Some([row, column]) = grid.of(position) else {
-        let n_pairs = frequencies.len();
-        let last_row = (before.len() / n_pairs.max(1)).saturating_sub(1);
-        let own = before.iter().skip(position.min(last_row) * n_pairs);
-        let mut angles: Vec<f32> = own.take(n_pairs).copied().collect();
-        angles.resize(n_pairs, 0.0);
-        return angles;
-    };
-    let step = match grid.frequencies {
-        GridFrequencies::BehindTime => 3,
-        _ => 2,
-    };
-    let side = |at: f32, first: usize| {
-        let own = frequencies.iter().skip(first).step_by(step);
-        own.map(move |frequency| at * *frequency as f32)
-    };
-    let n = frequencies.len();
-    match grid.frequencies {
-        GridFrequencies::Shared => side(row, 0).chain(side(column, 0)).take(n).collect(),
-        GridFrequencies::ColumnsFirst | GridFrequencies::Apart => {
-            side(column, 0).chain(side(row, 0)).take(n).collect()
-        }
-        GridFrequencies::Alternating => side(row, 0).chain(side(column, 1)).take(n).collect(),
-        GridFrequencies::ColumnThenRow => {
-            let pairs = side(column, 0).zip(side(row, 0));
-            pairs.flat_map(|(x, y)| [x, y]).take(n).collect()
-        }
-        GridFrequencies::BehindTime => {
-            let sides = side(0.0, 0).chain(side(row, 0)).chain(side(column, 0));
-            sides.take(n).collect()
-        }
-    }
-}
-
 /// Cosines and sines for every position of a sequence.
 #[derive(Debug, Clone)]
 pub struct RopeTable {
@@ -365,6 +271,9 @@ pub struct RopeTable {
     pub cos: Vec<f32>,
     /// [position, d_rotary / 2]
     pub sin: Vec<f32>,
+    /// Cosines and sines of the second dimension of each pair, if it turns by another angle than the first.
+    /// // [position, d_rotary / 2]
+    pub of_second: Option<[Vec<f32>; 2]>,
 }
 
 impl RopeTable {
@@ -379,8 +288,22 @@ impl RopeTable {
             Some(grid) => grid_angles((grid, &spec.angles_before), &frequencies, *p),
         });
         let magnitude = spec.magnitude as f32;
-        let turned = angles.map(|angle| (angle.cos() * magnitude, angle.sin() * magnitude));
-        let (cos, sin) = turned.unzip();
+        let turned = |angles: Vec<f32>| -> (Vec<f32>, Vec<f32>) {
+            let both = |angle: f32| (angle.cos() * magnitude, angle.sin() * magnitude);
+            angles.into_iter().map(both).unzip()
+        };
+        let takes_turns =
+            spec.grid.map(|grid| grid.frequencies) == Some(GridFrequencies::BehindTimeInTurn);
+        let angles: Vec<f32> = angles.collect();
+        let (angles, of_second) = if takes_turns {
+            let rows = angles.chunks(frequencies.len().max(1)).map(in_turn);
+            let (first, second): (Vec<_>, Vec<_>) = rows.map(|[a, b]| (a, b)).unzip();
+            let (cos, sin) = turned(second.concat());
+            (first.concat(), Some([cos, sin]))
+        } else {
+            (angles, None)
+        };
+        let (cos, sin) = turned(angles);
         Self {
             first: spec.first,
             n_pairs: spec.d_rotary / 2,
@@ -391,6 +314,7 @@ impl RopeTable {
             },
             cos,
             sin,
+            of_second,
         }
     }
 
@@ -400,6 +324,10 @@ impl RopeTable {
         let head = &mut head[self.first..self.first + 2 * n_pairs];
         let cos = &self.cos[position_idx * n_pairs..][..n_pairs];
         let sin = &self.sin[position_idx * n_pairs..][..n_pairs];
+        let [cos_2, sin_2] = match &self.of_second {
+            Some(both) => [0, 1].map(|nth| &both[nth][position_idx * n_pairs..][..n_pairs]),
+            None => [cos, sin],
+        };
         for pair_idx in 0..n_pairs {
             let (a, b) = if self.interleaved {
                 (2 * pair_idx, 2 * pair_idx + 1)
@@ -410,7 +338,7 @@ impl RopeTable {
             };
             let (x, y) = (head[a], head[b]);
             head[a] = x * cos[pair_idx] - y * sin[pair_idx];
-            head[b] = y * cos[pair_idx] + x * sin[pair_idx];
+            head[b] = y * cos_2[pair_idx] + x * sin_2[pair_idx];
         }
     }
 }

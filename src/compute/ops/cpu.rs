@@ -299,6 +299,20 @@ impl Ops for Cpu {
             NormKind::RmsNorm => {
                 kernels::rms_norm(&from.data, from.width, weights.eps, gain, &mut to.data)
             }
+            NormKind::Fixed => {
+                let width = from.width.max(1);
+                let rows = from.data.chunks(width).zip(to.data.chunks_mut(width));
+                for (from, to) in rows {
+                    for (idx, (from, to)) in from.iter().zip(to).enumerate() {
+                        let at = |values: Option<&[f32]>, otherwise: f32| {
+                            values
+                                .and_then(|all| all.get(idx).copied())
+                                .unwrap_or(otherwise)
+                        };
+                        *to = from * at(gain, 1.0) + at(bias, 0.0);
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -88,6 +88,8 @@ pub enum NormKind {
     LayerNorm,
     /// Divides by the root mean square.
     RmsNorm,
+    /// Neither: gain and bias hold what statistics of training made of each value (batch norm).
+    Fixed,
 }
 
 /// A norm as read from a checkpoint.

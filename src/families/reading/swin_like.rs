@@ -169,14 +169,16 @@ pub fn read(
         let merge = MergeSpec {
             rows: None,
             joining: Joining::Squares(Box::new(SquareMap {
-                side: MERGED,
                 norm: between(joined).filter(|_| !like.is_second),
-                map: linear(
-                    &format!("{at}.downsample.reduction"),
-                    joined,
-                    2 * d_model,
-                    false,
-                ),
+                ..SquareMap::by_columns(
+                    MERGED,
+                    linear(
+                        &format!("{at}.downsample.reduction"),
+                        joined,
+                        2 * d_model,
+                        false,
+                    ),
+                )
             })),
             behind: between(2 * d_model).filter(|_| like.is_second),
             places: None,

@@ -11,10 +11,10 @@ use attnscope_spec::{
 
 pub use super::vit_pictures::{Count, Kernel, Pictures};
 use super::vit_pictures::{Place, of_pictures};
-pub use super::vit_places::{Behind, Lines, Moments, Turn};
+pub use super::vit_places::{Behind, Lines, Moments, Turn, theta};
 use super::{
-    activation, check_groups, even_heads, layer_norm, linear, must_be_off, note_attention,
-    rms_norm, stacked,
+    activation, check_groups, even_heads, given_rows, layer_norm, linear, must_be_off,
+    note_attention, rms_norm, stacked,
 };
 
 /// How a family of this kind differs from the others.
@@ -201,6 +201,8 @@ pub enum Reads {
     Text(Text),
     /// Patches of a spectrogram, for tensors behind some prefix and rows of some width.
     Sound(OfSound),
+    /// Rows of numbers as they reach the first layer, and what makes them.
+    Rows(&'static str),
 }
 
 /// Reads how a sound becomes rows.
@@ -231,7 +233,7 @@ pub(super) struct Block<'a> {
 
 /// Kind and epsilon of a family's norms.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NormRule {
+pub struct NormRule {
     pub kind: NormKind,
     pub eps: f64,
 }
@@ -335,8 +337,10 @@ pub fn read(
     };
     let is_causal = matches!(like.reads, Reads::Text(text) if text.is_causal);
     let mut attention = AttentionSpec::plain(n_heads, n_kv_heads, d_head, is_causal);
+    let first = format!("{}.0.{}.weight", like.names.layers, like.names.norms[0]);
     let probe = match like.reads {
         Reads::Pictures(pictures) => pictures.kernel,
+        Reads::Rows(_) => &first,
         Reads::Text(_) => WORDS,
         Reads::Sound(_) => PATCHES,
     };
@@ -359,6 +363,10 @@ pub fn read(
         }
         Reads::Text(text) => of_text(reader, text, base, d_model)?,
         Reads::Sound(embed) => (embed(checkpoint, reader, (base, d_model))?, None),
+        Reads::Rows(made_by) => {
+            given_rows::remark(reader, made_by);
+            (given_rows::embed(format!("{base}{first}"), d_model), None)
+        }
     };
     note_attention(reader, &attention, Origin::Family);
     let layers = like.names.layers;

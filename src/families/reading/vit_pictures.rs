@@ -149,6 +149,7 @@ pub(super) fn of_pictures(
         None => 1,
     };
     let firsts = Firsts {
+        n_queries: 0,
         has_class: pictures.class.is_some() && n_classes == 1,
         has_distillation: pictures.distillation.is_some(),
         n_registers: n_registers + if n_classes > 1 { n_classes } else { 0 },

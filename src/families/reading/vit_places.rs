@@ -96,7 +96,10 @@ impl Pictures {
             return Ok(None);
         };
         let theta = theta(reader, turn.theta)?;
-        let by_thirds = turn.frequencies == GridFrequencies::BehindTime;
+        let by_thirds = matches!(
+            turn.frequencies,
+            GridFrequencies::BehindTime | GridFrequencies::BehindTimeInTurn
+        );
         let fits = if by_thirds {
             d_head >= 6
         } else {
@@ -128,7 +131,10 @@ impl Pictures {
 }
 
 /// The base of the frequencies, at the top of the configuration or among its rotary parameters, which state nothing else.
-fn theta(reader: &mut Reader<'_>, default: f64) -> Result<f64> {
+///
+/// # Errors
+/// When it is impossible, or other parameters are stated.
+pub fn theta(reader: &mut Reader<'_>, default: f64) -> Result<f64> {
     const KEYS: [&str; 2] = ["rope_parameters", "rope_scaling"];
     let mut inside = None;
     for key in KEYS {

@@ -144,6 +144,13 @@ impl Picture {
         }
     }
 
+    /// The picture with learned tokens before all others.
+    #[must_use]
+    pub fn joined_by(mut self, n: usize) -> Self {
+        self.firsts.n_queries += n;
+        self
+    }
+
     /// Rows and columns of patches, ignoring pixels that do not fill a patch with what it shares with the next.
     pub fn grid(&self) -> [usize; 2] {
         if let Some(grid) = self.merged {
@@ -311,6 +318,7 @@ mod tests {
             n_moments: 1,
             takes: None,
             firsts: Firsts {
+                n_queries: 0,
                 has_class: true,
                 has_distillation: false,
                 n_registers: 2,

@@ -50,14 +50,26 @@ impl Eq for PicturePreprocessing {}
 /// Learned tokens before the patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Firsts {
+    /// Tokens that join the others in a later layer, before all of them.
+    pub n_queries: usize,
     pub has_class: bool,
     pub has_distillation: bool,
     pub n_registers: usize,
 }
 
 impl Firsts {
+    /// The tokens of a later stage: a learned one of its own, and those that joined.
+    pub fn of_stage(has_class: bool, n_joined: usize) -> Self {
+        Self {
+            n_queries: n_joined,
+            has_class,
+            ..Self::default()
+        }
+    }
+
     pub fn len(self) -> usize {
-        usize::from(self.has_class) + usize::from(self.has_distillation) + self.n_registers
+        let n_classes = usize::from(self.has_class) + usize::from(self.has_distillation);
+        self.n_queries + n_classes + self.n_registers
     }
 
     pub fn is_empty(self) -> bool {
@@ -66,10 +78,11 @@ impl Firsts {
 
     /// Their labels, in order.
     pub fn labels(self) -> impl Iterator<Item = String> {
+        let queries = (1..=self.n_queries).map(|nth| format!("[query {nth}]"));
         let class = self.has_class.then(|| "[CLS]".to_owned());
         let distillation = self.has_distillation.then(|| "[DIST]".to_owned());
         let registers = (1..=self.n_registers).map(|nth| format!("[reg {nth}]"));
-        class.into_iter().chain(distillation).chain(registers)
+        queries.chain(class).chain(distillation).chain(registers)
     }
 }
 

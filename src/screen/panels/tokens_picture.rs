@@ -346,6 +346,7 @@ mod tests {
             n_moments: 1,
             takes: None,
             firsts: Firsts {
+                n_queries: 0,
                 has_class: true,
                 ..Firsts::default()
             },

@@ -229,7 +229,7 @@ impl Run {
     }
 }
 
-/// Prompts whose patches are merged of those of the prompt.
+/// Prompts of layers whose positions are not those of the prompt.
 #[derive(Debug, Default)]
 struct Merged {
     /// Of layers in later stages: stack, first layer, prompt.
@@ -247,22 +247,26 @@ impl Merged {
                 Stack::Encoder => prompt.given(),
                 _ => prompt,
             };
-            let Some(mut grid) = given.picture.as_ref().map(|picture| picture.grid()) else {
-                continue;
-            };
+            let grid = given.picture.as_ref().map(|picture| picture.grid());
             for (layer_idx, block) in stack.blocks().iter().enumerate() {
-                if let Some(reduction) = block.key_reduction() {
-                    let keys = given.merged_to(reduction.to(grid), Firsts::default());
-                    all.keys.push((stack.stack, layer_idx, keys));
+                let next = layer_idx + 1;
+                let n_joined = stack.n_joined(next);
+                match (grid.map(|grid| stack.grid_of(next, grid)), &block.merge) {
+                    (Some(grid), Some(merge)) => {
+                        let firsts = Firsts::of_stage(merge.has_class(), n_joined);
+                        let merged = given.merged_to(grid, firsts);
+                        all.stages.push((stack.stack, next, merged));
+                    }
+                    _ if block.joined.is_some() => {
+                        let joined = given.joined_by(n_joined);
+                        all.stages.push((stack.stack, next, joined));
+                    }
+                    _ => {}
                 }
-                if let Some(merge) = &block.merge {
-                    grid = merge.to(grid);
-                    let firsts = Firsts {
-                        has_class: merge.has_class(),
-                        ..Firsts::default()
-                    };
-                    let merged = given.merged_to(grid, firsts);
-                    all.stages.push((stack.stack, layer_idx + 1, merged));
+                if let (Some(grid), Some(reduction)) = (grid, block.key_reduction()) {
+                    let grid = reduction.to(stack.grid_of(layer_idx, grid));
+                    let keys = given.merged_to(grid, Firsts::default());
+                    all.keys.push((stack.stack, layer_idx, keys));
                 }
             }
         }

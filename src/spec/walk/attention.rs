@@ -80,6 +80,17 @@ impl<'a> Walk<'_, 'a> {
         let of_keys = maps.kv_convolutions.as_deref();
         self.added_convolutions(&format!("{name}."), ["k", "v"], of_keys);
         self.table(format_args!("{name}.value_rows"), maps.value_rows.as_ref());
+        if let Some(places) = &maps.places {
+            let both = [("queries", &places.of_queries), ("keys", &places.of_keys)];
+            for (what, rows) in both {
+                let rows = rows.as_ref();
+                let table = rows.and_then(|rows| rows.table());
+                self.table(format_args!("{name}.places.{what}"), table);
+                if let Some(map) = rows.and_then(|rows| rows.map()) {
+                    self.linear(format_args!("{name}.places.{what}.map"), map);
+                }
+            }
+        }
         let (shares, kept) = (maps.own_value_shares.as_ref(), maps.sum_with_kept.as_ref());
         self.optional_vector(
             format_args!("{name}.own_value_shares"),

@@ -143,7 +143,7 @@ pub fn of_blocks(model: &Model) -> Result<()> {
     }
     if model.spec.stacks.iter().any(StackSpec::is_staged) {
         let problem = format!(
-            "{}: its layers are in stages of different widths and numbers of patches, so that what a layer adds has no place in the last state; the statistics and maps of each layer work",
+            "{}: its layers are in stages of different widths or numbers of tokens, so that what a layer adds has no place in the last state; the statistics and maps of each layer work",
             model.spec.family
         );
         return Err(Error::Setting(problem));

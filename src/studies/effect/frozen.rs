@@ -36,7 +36,11 @@ impl Frozen {
         let mut frozen = Self {
             gain: norm.gain.as_deref().map(wide),
             bias: norm.bias.as_deref().map(wide),
-            scale: 1.0 / (squares + f64::from(norm.eps)).sqrt(),
+            scale: if norm.kind == NormKind::Fixed {
+                1.0
+            } else {
+                1.0 / (squares + f64::from(norm.eps)).sqrt()
+            },
             centres,
         };
         if let Some(gate) = source.gate.as_deref() {

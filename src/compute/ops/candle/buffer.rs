@@ -88,7 +88,7 @@ impl Affine {
 /// A norm on the device.
 #[derive(Debug, Clone)]
 pub struct NormWeights {
-    removes_mean: bool,
+    kind: NormKind,
     eps: f64,
     gain: Option<Tensor>,
     bias: Option<Tensor>,
@@ -100,16 +100,12 @@ impl NormWeights {
             Some(values) => Tensor::from_slice(values, values.len(), device).map(Some),
             None => Ok(None),
         };
-        let removes_mean = weights.kind == NormKind::LayerNorm;
+        let has_bias = weights.kind != NormKind::RmsNorm;
         Ok(Self {
-            removes_mean,
+            kind: weights.kind,
             eps: f64::from(weights.eps),
             gain: put(&weights.gain)?,
-            bias: if removes_mean {
-                put(&weights.bias)?
-            } else {
-                None
-            },
+            bias: if has_bias { put(&weights.bias)? } else { None },
         })
     }
 
@@ -118,12 +114,15 @@ impl NormWeights {
         let (n_rows, width) = from.dims2()?;
         // Summed in f64: a row's mean may be large compared with its deviation.
         let mut wide = from.to_dtype(DType::F64)?;
-        if self.removes_mean {
+        if self.kind == NormKind::LayerNorm {
             wide = wide.broadcast_sub(&wide.mean_keepdim(D::Minus1)?)?;
         }
-        let mean_square = wide.sqr()?.mean_keepdim(D::Minus1)?; // [row, 1]
-        let deviation = mean_square.affine(1.0, self.eps)?.sqrt()?;
-        let mut normed = wide.broadcast_div(&deviation)?.to_dtype(DType::F32)?;
+        if self.kind != NormKind::Fixed {
+            let mean_square = wide.sqr()?.mean_keepdim(D::Minus1)?; // [row, 1]
+            let deviation = mean_square.affine(1.0, self.eps)?.sqrt()?;
+            wide = wide.broadcast_div(&deviation)?;
+        }
+        let mut normed = wide.to_dtype(DType::F32)?;
         for (values, is_gain) in [(&self.gain, true), (&self.bias, false)] {
             let Some(values) = values else { continue };
             let n = values.dim(0)?;

@@ -58,6 +58,10 @@ pub(super) fn rope(values: &Tensor, table: &RopeTable, d_head: usize) -> Result<
         Tensor::from_slice(angles, (n, 1, n_pairs), values.device())
     };
     let (cos, sin) = (of_positions(&table.cos)?, of_positions(&table.sin)?);
+    let (cos_2, sin_2) = match &table.of_second {
+        Some([cos, sin]) => (of_positions(cos)?, of_positions(sin)?),
+        None => (cos.clone(), sin.clone()),
+    };
     let heads = values.reshape((n, n_heads, d_head))?;
     let turning = heads.narrow(2, table.first, 2 * n_pairs)?;
     let by_parts = (n, n_heads, table.n_parts, 2, n_pairs / table.n_parts);
@@ -74,7 +78,7 @@ pub(super) fn rope(values: &Tensor, table: &RopeTable, d_head: usize) -> Result<
         (half(0)?, half(1)?)
     };
     let a = x.broadcast_mul(&cos)?.sub(&y.broadcast_mul(&sin)?)?; // [position, head, pair]
-    let b = y.broadcast_mul(&cos)?.add(&x.broadcast_mul(&sin)?)?;
+    let b = y.broadcast_mul(&cos_2)?.add(&x.broadcast_mul(&sin_2)?)?;
     let turned = if table.interleaved {
         Tensor::stack(&[a, b], 3)?.reshape((n, n_heads, 2 * n_pairs))?
     } else {
