@@ -9,7 +9,9 @@ use super::Family;
 use super::layouts::Keys;
 use super::overrides::value_of_stack;
 use super::reading::bart_like::decoder_start;
-use super::reading::described::{Described, ENCODER, EmbedScale, Layers, Positions, Sizes};
+use super::reading::described::{
+    Described, ENCODER, EmbedScale, Layers, Positions, Sizes, read_pictures,
+};
 use super::reading::{activation_by_name, note_attention, note_bias};
 
 pub const FAMILY: Family = Family::own("described", "Described", read)
@@ -241,6 +243,7 @@ fn stack(
     if kind != "rotary" {
         reader.forget(&["d_rotary"]);
     }
+    read_pictures(checkpoint, reader, &mut described)?;
     if let Some(text) = stated(reader, "rope_divisors")?.filter(|_| kind == "rotary") {
         described.rope_divisors = text
             .split_whitespace()

@@ -302,6 +302,11 @@ mod tests {
             ("rope_interleaved", "yes"),
             ("norm_eps", "-1e-5"),
             ("activation", "gelo"),
+            ("picture_size", "0"),
+            ("picture_size", "3 4 5"),
+            ("patch_order", "rows"),
+            ("picture_mean", "0.5 0.5"),
+            ("picture_std", "0"),
         ] {
             assert_eq!(read(name, text), None, "{name}={text}");
         }

@@ -7,6 +7,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_prompt::{Picture, taps};
 use attnscope_spec::{Model, PatchLayout, PatchSpec, Resampling};
 
+use super::embed::apply_norm;
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
@@ -71,8 +72,16 @@ pub(super) fn patch_rows<O: Ops>(
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
         ops.put(&values, spec.projection.n_in, &mut from)?;
+        if let Some(norm) = &spec.value_norm {
+            apply_norm(ops, model, norm, &from, &mut to)?;
+            std::mem::swap(&mut from, &mut to);
+        }
         let weights = WeightReader::new(ops, tensors, pace).linear(&spec.projection)?;
         ops.linear(&from, &weights, &mut to, pace)?;
+        if let Some(norm) = &spec.row_norm {
+            apply_norm(ops, model, norm, &to, &mut from)?;
+            std::mem::swap(&mut from, &mut to);
+        }
         ops.get(&to)?.values.into_owned()
     };
     let mut of_patches = projected.chunks(width);

@@ -81,7 +81,7 @@ pub fn pool_hidden<O: Ops>(
         | Pooled::Last(_)
         | Pooled::LastOf(_)
         | Pooled::FirstOf(_)
-        | Pooled::Highest => return Ok(()),
+        | Pooled::Highest => return norm_pooled(ops, model, head, hidden),
         _ => ops.get(hidden)?,
     };
     let (width, n) = (host.width.max(1), sequence.len());
@@ -96,6 +96,16 @@ pub fn pool_hidden<O: Ops>(
         _ => mean(0),
     };
     ops.put(&pooled.repeat(n), pooled.len(), hidden)?;
+    norm_pooled(ops, model, head, hidden)
+}
+
+/// Applies the norm of what is pooled to every row.
+fn norm_pooled<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
+    hidden: &mut O::Buffer,
+) -> Result<()> {
     let Some(norm) = &head.pooled_norm else {
         return Ok(());
     };

@@ -3,7 +3,7 @@
 use attnscope_prompt::PicturePreprocessing;
 pub use attnscope_prompt::Resampling;
 
-use super::source::LinearSource;
+use super::source::{LinearSource, NormSource};
 
 /// How a picture becomes token rows. A token id is a row number: learned tokens come first, then patches.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,6 +12,10 @@ pub struct PatchSpec {
     pub preprocessing: PicturePreprocessing,
     /// Map from a patch's values to a row.
     pub projection: LinearSource,
+    /// A norm of a patch's values before the map.
+    pub value_norm: Option<NormSource>,
+    /// A norm of the row that the map gives; learned tokens are not normed.
+    pub row_norm: Option<NormSource>,
     /// The order of a patch's values.
     pub layout: PatchLayout,
     /// How often every channel is repeated: a model of videos sees a picture as this many equal frames.

@@ -271,6 +271,11 @@ impl<'v, 'a> Walk<'v, 'a> {
     fn inputs(&mut self, name: &str, embed: &'a EmbedSpec) {
         if let Some(patches) = &embed.patches {
             self.linear(format_args!("{name}embed.patches"), &patches.projection);
+            let norms = [("values", &patches.value_norm), ("rows", &patches.row_norm)];
+            for (of, norm) in norms {
+                let key = format_args!("{name}embed.patches.{of}");
+                self.norm(key, norm.as_ref(), None);
+            }
             for (nth, learned) in patches.firsts.iter().enumerate() {
                 let key = format_args!("{name}embed.first.{nth}");
                 self.vector(key, &learned.tensor, learned.shape.clone());

@@ -17,6 +17,7 @@ mod gguf_files;
 mod gguf_kinds;
 mod gguf_texts;
 mod heads;
+mod home_pictures;
 mod homegrown_files;
 mod homemade_files;
 mod hostile_tokenizers;

@@ -417,6 +417,9 @@ fn example(field: &str) -> &'static str {
         "pooled" => "mean",
         "block" => "serial",
         "d_rotary" => "64",
+        "picture_size" => "32",
+        "patch_order" => "channels_first",
+        "head_activation" => "tanh",
         _ => "VALUE",
     }
 }

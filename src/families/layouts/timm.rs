@@ -62,7 +62,8 @@ const TANH: [&str; 4] = [
 ];
 
 fn describe(facts: &mut Facts<'_>) -> Result<bool> {
-    if !facts.has(PROBE) || !facts.has(KERNEL) || !facts.has(PLACES) {
+    let is_kernel = facts.shape(KERNEL).is_some_and(|shape| shape.len() == 4);
+    if !facts.has(PROBE) || !is_kernel || !facts.has(PLACES) {
         return Ok(false);
     }
     let name = architecture(facts);

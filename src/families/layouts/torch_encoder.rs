@@ -26,6 +26,10 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let up = format!("{before}0.linear1.weight");
     let [_, d_model] = facts.matrix(&probe)?;
     let [d_mlp, _] = facts.matrix(&up)?;
+    // Layers over patches of pictures are read as home-made code's are.
+    if reads_pictures(facts, d_model) {
+        return Ok(false);
+    }
     facts.layers("num_layers", before, SELF_ATTENTION, ENCODER_PARTS)?;
     facts.by_names("model_type", "torch_encoder");
     facts.by_names("layers", before.clone());
@@ -59,4 +63,10 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     ask(facts);
     facts.needed("mask", "is_causal", &["is_causal"]);
     Ok(true)
+}
+
+/// Whether the kernel of a convolution maps patches, grey or of three colours, to rows.
+fn reads_pictures(facts: &Facts<'_>, d_model: usize) -> bool {
+    let mut shapes = facts.tensors.iter().map(|(_, info)| &info.shape[..]);
+    shapes.any(|shape| matches!(shape, [n, 1 | 3, _, _] if *n == d_model))
 }

@@ -1,9 +1,9 @@
-//! Every setting that `--set` takes: what its value may be, and how it is read.
+//! The keys of `--set`, what each takes, and how its value is checked.
 
 use attnscope_compute::attention::{RopeDirection, Scale, SoftmaxAxis};
 
 use super::given::{Given, LAYERS, POOLED, layers, pooled};
-use crate::reading::described::every_nth;
+use crate::reading::described::{every_nth, sides};
 use crate::reading::{global_tokens, is_activation};
 
 /// Larger sizes are slips, not models.
@@ -126,6 +126,16 @@ pub(super) static FIELDS: &[Field] = &[
         one_of(text, &["added", "none"])
     }),
     field("pooled", POOLED, pooled),
+    field("picture_size", SIDES, |text| {
+        sides(text).map(|_| Given::Config(text.into()))
+    }),
+    field("patch_order", "channels_first or channels_last", |text| {
+        one_of(text, &["channels_first", "channels_last"])
+    }),
+    field("picture_mean", COLOURS, |text| colours(text, |_| true)),
+    field("picture_std", COLOURS, |text| {
+        colours(text, |value| value != 0.0)
+    }),
     field("d_rotary", SIZE, size),
     field(
         "embed_scale",
@@ -191,6 +201,8 @@ pub fn settable() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 const SIZE: &str = "a whole number from 1";
 const TOKEN: &str = "a token id";
+const SIDES: &str = "a number of pixels, or rows and columns, as in 32 or 32 64";
+const COLOURS: &str = "a number, or one for each colour, as in 0.5 or 0.49 0.48 0.45";
 
 const fn field(name: &'static str, takes: &'static str, read: fn(&str) -> Option<Given>) -> Field {
     Field { name, takes, read }
@@ -219,4 +231,12 @@ fn finite(text: &str) -> Option<f64> {
 
 fn above_zero(text: &str) -> Option<f64> {
     finite(text).filter(|n| *n > 0.0 && (*n as f32).is_finite() && *n as f32 > 0.0)
+}
+
+/// One number, or three.
+fn colours(text: &str, fits: impl Fn(f64) -> bool) -> Option<Given> {
+    let numbers: Option<Vec<f64>> = text.split_whitespace().map(finite).collect();
+    let numbers = numbers.filter(|numbers| [1, 3].contains(&numbers.len()))?;
+    let all_fit = numbers.into_iter().all(fits);
+    all_fit.then(|| Given::Config(text.into()))
 }

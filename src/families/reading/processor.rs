@@ -22,17 +22,7 @@ pub(super) fn preprocessing(
     plain: PicturePreprocessing,
     model_size: Size,
 ) -> Result<PicturePreprocessing> {
-    let of_newer = || match checkpoint.sibling_config(NEWER.0)?.remove(NEWER.1) {
-        Some(Value::Object(values)) => Some((NEWER.0, values)),
-        _ => None,
-    };
-    // A library's own configuration states the steps beside the model.
-    let inside = || match checkpoint.config.get("preprocessor") {
-        Some(Value::Object(values)) => Some(("config.json", values.clone())),
-        _ => None,
-    };
-    let stored = checkpoint.sibling_config(FILE).map(|values| (FILE, values));
-    let Some((name, values)) = stored.or_else(of_newer).or_else(inside) else {
+    let Some((name, values)) = stated(checkpoint) else {
         let (resize, fill) = match (class.size, model_size) {
             (Size::Sheet(_), Size::Exactly(whole)) => (Size::Sheet(whole), None),
             (Size::Longest(_), Size::Exactly(whole)) => {
@@ -65,6 +55,26 @@ pub(super) fn preprocessing(
         Origin::Key(name.to_owned()),
     );
     Ok(preprocessing)
+}
+
+/// The values that a file states, and its name.
+fn stated(checkpoint: &Checkpoint) -> Option<(&'static str, Map<String, Value>)> {
+    let of_newer = || match checkpoint.sibling_config(NEWER.0)?.remove(NEWER.1) {
+        Some(Value::Object(values)) => Some((NEWER.0, values)),
+        _ => None,
+    };
+    // A library's own configuration states the steps beside the model.
+    let inside = || match checkpoint.config.get("preprocessor") {
+        Some(Value::Object(values)) => Some(("config.json", values.clone())),
+        _ => None,
+    };
+    let stored = checkpoint.sibling_config(FILE).map(|values| (FILE, values));
+    stored.or_else(of_newer).or_else(inside)
+}
+
+/// Whether a file says how pictures are preprocessed.
+pub(super) fn states_preprocessing(checkpoint: &Checkpoint) -> bool {
+    stated(checkpoint).is_some()
 }
 
 /// Describes the steps briefly.

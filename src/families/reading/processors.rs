@@ -24,6 +24,12 @@ const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
 impl Processor {
+    /// Bytes become numbers from 0 to 1, and nothing else is done to them.
+    pub const PLAIN: Self = Self {
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        ..Self::VIT
+    };
     pub const VIT: Self = Self {
         size: Size::Exactly([224; 2]),
         crop: None,

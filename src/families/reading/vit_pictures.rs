@@ -227,6 +227,8 @@ pub(super) fn of_pictures(
     let spec = PatchSpec {
         preprocessing,
         projection,
+        value_norm: None,
+        row_norm: None,
         layout: match pictures.form {
             Kernel::FlatChannelsLast => PatchLayout::ChannelsLast,
             Kernel::FlatFramesFirst(..) => PatchLayout::FramesFirst,

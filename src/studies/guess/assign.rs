@@ -419,6 +419,7 @@ fn put_together(
         d_head: maps.d_q,
         tokens: around.tokens.clone(),
         positions: around.positions.clone(),
+        patches: None,
         token_types: around.token_types.clone(),
         embed_norm,
         qkv: maps.qkv.clone(),

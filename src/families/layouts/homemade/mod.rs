@@ -1,11 +1,14 @@
 //! Home-made code in the style of nanoGPT, minGPT and the lectures on them, of Llama, or around `nn.MultiheadAttention`: words of the
 //! names, shapes and the order of the tensors give a description, as `attnscope.toml` would.
 
+mod around;
 mod buffers;
 mod heads;
+mod order;
 mod outside;
 mod pair;
 mod parts;
+mod pictures;
 mod places;
 mod stack;
 mod untold;
@@ -19,6 +22,7 @@ use self::buffers::Buffers;
 use self::outside::{Input, Outside};
 use self::pair::{Beside, Pair};
 use self::parts::Parts;
+use self::pictures::Pictures;
 use self::stack::{Entry, Stack};
 use self::untold::Untold;
 use super::{Facts, Layout};
@@ -82,7 +86,12 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         Some(pair) => Buffers::take(facts, &mut pair.encoder)?,
         None => Buffers::default(),
     };
-    let Some(model) = HomeMade::of(facts, &stack, &buffers)? else {
+    let pictures = match pair {
+        None => Pictures::take(facts, &mut stack)?,
+        Some(_) => None,
+    };
+    let pictures = pictures.as_ref();
+    let Some(model) = HomeMade::of(facts, &stack, &buffers, pictures)? else {
         return Ok(false);
     };
     let encoder = match &pair {
@@ -128,6 +137,7 @@ struct HomeMade<'a> {
     buffers: &'a Buffers,
     outside: Outside<'a>,
     parts: Parts<'a>,
+    pictures: Option<&'a Pictures>,
     d_vocab: usize,
     d_model: usize,
 }
@@ -137,21 +147,34 @@ impl<'a> HomeMade<'a> {
     ///
     /// # Errors
     /// When a tensor fits no part, or two fit the same one.
-    fn of(facts: &Facts<'_>, stack: &'a Stack, buffers: &'a Buffers) -> Result<Option<Self>> {
-        let Some(outside) = Outside::of(facts, &stack.outside, stack.width())? else {
+    fn of(
+        facts: &Facts<'_>,
+        stack: &'a Stack,
+        buffers: &'a Buffers,
+        pictures: Option<&'a Pictures>,
+    ) -> Result<Option<Self>> {
+        let outside = match pictures {
+            Some(pictures) => Some(Outside::of_pictures(facts, stack, pictures)?),
+            None => Outside::of(facts, &stack.outside, stack.width())?,
+        };
+        let Some(outside) = outside else {
             return Ok(None);
         };
-        let [n_rows, n_columns] = facts.matrix(&outside.tokens.first)?;
+        let table = &outside.tokens.first;
         let [d_vocab, d_model] = match outside.input {
-            Input::Rows => [n_rows, n_columns],
-            Input::Columns => [n_columns, n_rows],
-            Input::Values => [0, n_rows],
+            Input::Rows => facts.matrix(table)?,
+            Input::Columns => {
+                let [n_rows, n_columns] = facts.matrix(table)?;
+                [n_columns, n_rows]
+            }
+            Input::Values | Input::Patches => [0, outside.tokens.shape[0]],
         };
         Ok(Some(Self {
             stack,
             buffers,
             parts: Parts::of(facts, &stack.layer, d_model)?,
             outside,
+            pictures,
             d_vocab,
             d_model,
         }))
@@ -161,7 +184,7 @@ impl<'a> HomeMade<'a> {
         let mut untold = Untold::default();
         facts.by_names("model_type", "described");
         facts.by_names("n_layers", self.stack.n_layers);
-        if self.outside.input != Input::Values {
+        if self.reads_tokens() {
             let table = &self.outside.tokens.first;
             facts.by_shape("d_vocab", self.d_vocab, table, &["vocab_size"])?;
         }
@@ -172,10 +195,13 @@ impl<'a> HomeMade<'a> {
         self.kind_of_norm(facts, &mut untold);
         if let Some(beside) = beside {
             beside.describe(facts, &mut tensors, is_norm_first)?;
+        } else if let Some(pictures) = self.pictures {
+            let outside = (self.outside.positions, self.outside.head.is_some());
+            pictures.settings(facts, &mut untold, outside);
         } else if !self.writes_tokens() && self.outside.head.is_some() {
             facts.needed("pooled", "pooled", &[]);
         }
-        self.positions(facts, &mut untold);
+        self.positions(facts, &mut untold)?;
         self.mask(facts, &mut untold, beside.is_some());
         self.activation(facts, &mut untold);
         if self.is_without_residual() {
@@ -200,8 +226,14 @@ impl<'a> HomeMade<'a> {
         } else if !facts.overrides.has("scale") {
             untold.name("scale", "inv_sqrt_d");
         }
-        facts.remarks.extend(untold.remark());
+        facts.remarks.extend(untold.remark(self.pictures.is_some()));
+        self.suggest_pictures(facts);
+        self.leave_unused(facts);
         Ok(())
+    }
+
+    fn reads_tokens(&self) -> bool {
+        matches!(self.outside.input, Input::Rows | Input::Columns)
     }
 
     /// The single layer of a lecture's early model adds nothing to a residual.
@@ -227,7 +259,11 @@ impl<'a> HomeMade<'a> {
             tensors.insert(key.to_owned(), value);
         }
         let first = outside.tokens.first.clone();
+        if let Some(pictures) = self.pictures {
+            pictures.tensors(&mut tensors);
+        }
         let (key, first) = match (outside.input, outside.bias_of(outside.tokens)) {
+            (Input::Patches, _) => ("", Value::Null),
             (Input::Rows, _) => ("tokens", first.into()),
             (Input::Columns, _) => ("tokens", json!({ "weight": first, "axes": "column row" })),
             (Input::Values, None) => ("values", json!({ "weight": first })),
@@ -235,7 +271,9 @@ impl<'a> HomeMade<'a> {
                 ("values", json!({ "weight": first, "bias": bias.first }))
             }
         };
-        tensors.insert(key.to_owned(), first);
+        if outside.input != Input::Patches {
+            tensors.insert(key.to_owned(), first);
+        }
         if let (Some(positions), false) = (outside.positions, self.is_alibi_alone(facts)) {
             tensors.insert("positions".to_owned(), positions.first.clone().into());
         }
@@ -245,6 +283,9 @@ impl<'a> HomeMade<'a> {
         let around = [
             ("embed_norm", outside.embed_norm),
             ("final_norm", outside.final_norm),
+            ("pooled_norm", outside.pooled_norm),
+            ("head_norm", outside.head_norm),
+            ("head_dense", outside.dense),
         ];
         for (key, norm) in around {
             if let Some(norm) = norm {
@@ -275,7 +316,10 @@ impl<'a> HomeMade<'a> {
             ));
             return;
         }
-        if outside.head.is_none() && outside.input == Input::Values {
+        if outside.dense.is_some() {
+            facts.needed("head_activation", "head_activation", &["head_activation"]);
+        }
+        if outside.head.is_none() && !self.reads_tokens() {
             facts.by_names("head", "none");
             return;
         }
@@ -299,7 +343,8 @@ impl<'a> HomeMade<'a> {
         if let Some(bias) = outside.bias_of(head) {
             value["bias"] = bias.first.clone().into();
         }
-        if head.shape[0] == self.d_model && head.shape[1] != self.d_model {
+        let is_turned = head.shape[0] == self.d_model && head.shape[1] != self.d_model;
+        if is_turned && outside.dense.is_none() {
             value["axes"] = "in out".into();
         }
         tensors.insert("unembed".to_owned(), value);
@@ -312,9 +357,7 @@ impl<'a> HomeMade<'a> {
 
     /// Whether the outputs are logits of the tokens that are read.
     fn writes_tokens(&self) -> bool {
-        self.outside.aside.is_none()
-            && self.outside.input != Input::Values
-            && self.n_out() == self.d_vocab
+        self.outside.aside.is_none() && self.reads_tokens() && self.n_out() == self.d_vocab
     }
 
     fn n_out(&self) -> usize {
@@ -332,6 +375,7 @@ impl<'a> HomeMade<'a> {
             .copied()
             .or(outside.final_norm)
             .or(outside.embed_norm)
+            .or(outside.pooled_norm)
         else {
             return;
         };
@@ -402,6 +446,8 @@ impl<'a> HomeMade<'a> {
             facts
                 .config
                 .put("n_ctx", *n, Origin::Derived(format!("shape of {name}")));
+        } else if self.pictures.is_some() {
+            facts.by_names("mask", false);
         } else if !is_decoder && (!self.writes_tokens() || self.is_masked_model()) {
             facts.needed("mask", "mask", &[]);
         } else if !facts.overrides.has("mask") {

@@ -92,6 +92,11 @@ pub fn is_of_positions(entry: &Entry) -> bool {
     entry.has_word(&POSITIONS)
 }
 
+/// Whether the name of a norm is one of what the first layer reads.
+pub fn is_of_embedding(entry: &Entry) -> bool {
+    is_named(Role::Tokens, &entry.words) || entry.has_word(&["input", "embed"])
+}
+
 /// Whether an entry is a table of tokens by its name.
 pub fn is_of_tokens(entry: &Entry) -> bool {
     !is_of_positions(entry) && entry.trimmed().len() == 2 && hint(entry) > 0
@@ -106,6 +111,8 @@ pub enum Input {
     Columns,
     /// A linear map of the numbers at a position.
     Values,
+    /// A map of the patches of a picture.
+    Patches,
 }
 
 /// The tensors outside the layers.
@@ -119,7 +126,14 @@ pub struct Outside<'a> {
     pub embed_norm: Option<&'a Entry>,
     pub final_norm: Option<&'a Entry>,
     pub head: Option<&'a Entry>,
-    biases: Vec<&'a Entry>,
+    /// The matrix of a head of pictures before its last one.
+    pub dense: Option<&'a Entry>,
+    /// The norms of such a head: of what is pooled, and of what the first matrix gives.
+    pub pooled_norm: Option<&'a Entry>,
+    pub head_norm: Option<&'a Entry>,
+    /// A last norm that no training changed.
+    pub unused_norm: Option<&'a Entry>,
+    pub(super) biases: Vec<&'a Entry>,
 }
 
 impl<'a> Outside<'a> {
@@ -209,9 +223,6 @@ impl<'a> Outside<'a> {
         }) {
             return Err(unknown(facts, entry));
         }
-        let is_of_embedding = |entry: &&Entry| {
-            is_named(Role::Tokens, &entry.words) || entry.has_word(&["input", "embed"])
-        };
         let (embed_norms, final_norms): (Vec<&Entry>, Vec<&Entry>) =
             norms.into_iter().partition(|entry| is_of_embedding(entry));
         for (part, found) in [
@@ -231,6 +242,10 @@ impl<'a> Outside<'a> {
             embed_norm: embed_norms.first().copied(),
             final_norm: final_norms.first().copied(),
             head,
+            dense: None,
+            pooled_norm: None,
+            head_norm: None,
+            unused_norm: None,
             biases,
         };
         if let Some(entry) = token_types.filter(|entry| entry.shape[1] != d_model) {

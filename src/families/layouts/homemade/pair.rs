@@ -307,7 +307,7 @@ impl<'a> Beside<'a> {
         buffers: &'a Buffers,
         d_model: usize,
     ) -> Result<Option<Self>> {
-        let Some(encoder) = HomeMade::of(facts, &pair.encoder, buffers)? else {
+        let Some(encoder) = HomeMade::of(facts, &pair.encoder, buffers, None)? else {
             return Ok(None);
         };
         let cross = Parts::of(facts, &pair.cross, d_model)?;

@@ -4,9 +4,11 @@ use attnscope_compute::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::super::Facts;
+use super::order::{in_order, nearness, number, odd_one};
+use super::pictures::is_gain;
 use super::stack::Entry;
 use crate::reading::described::names::{
-    Role, is_bias, is_named, is_of_attention, is_of_feed_forward, score, stem,
+    Role, is_bias, is_named, is_of_attention, is_of_feed_forward, stem,
 };
 
 /// How a fused tensor orders its parts.
@@ -50,7 +52,8 @@ pub fn unknown(facts: &Facts<'_>, entry: &Entry) -> Error {
     facts.at(&entry.first, problem)
 }
 
-fn twice(facts: &Facts<'_>, part: &str, one: &Entry, other: &Entry) -> Error {
+/// The error for two tensors that fit the same part.
+pub fn twice(facts: &Facts<'_>, part: &str, one: &Entry, other: &Entry) -> Error {
     let problem = format!(
         "{} could be {part} as well; [tensors] in attnscope.toml says which is",
         other.first
@@ -68,7 +71,7 @@ impl<'a> Parts<'a> {
         for entry in layer {
             let words = &entry.words;
             if entry.shape.len() < 2 {
-                match (is_bias(words), entry.is_norm(), entry.shape.len()) {
+                match (is_bias(words), is_gain(entry), entry.shape.len()) {
                     (true, _, 1) => parts.biases.push(entry),
                     (false, true, 1) => norms.push(entry),
                     _ => return Err(unknown(facts, entry)),
@@ -306,7 +309,10 @@ impl<'a> Parts<'a> {
                         - i32::from(entry.has_word(&["post"]));
                     3 * i32::from(attends) - 3 * i32::from(feeds) + side
                 };
-                let key = |entry: &Entry| (-before(entry), number(entry));
+                // Of wrapped branches, each has its norm in its own module.
+                let branches = [self.qkv.or(self.q), self.up];
+                let near = |entry: &Entry| nearness(entry, branches);
+                let key = |entry: &Entry| (-before(entry), -near(entry), number(entry));
                 if key(self.norms[0]) == key(self.norms[1]) {
                     return Err(twice(
                         facts,
@@ -451,70 +457,5 @@ impl<'a> Parts<'a> {
             value["bias"] = bias.template.clone().into();
         }
         value
-    }
-}
-
-/// The last number in a name.
-fn number(entry: &Entry) -> Option<usize> {
-    let word = entry.words.iter().rev().find_map(|word| word.parse().ok());
-    let ordinals = [("first", 1), ("second", 2)];
-    word.or_else(|| {
-        let found = ordinals.iter().find(|(word, _)| entry.has_word(&[word]));
-        found.map(|(_, number)| *number)
-    })
-}
-
-/// Puts the map up before the map down, by numbers or by words.
-fn in_order(two: &mut [&Entry]) -> Option<()> {
-    let [a, b] = [two[0], two[1]];
-    let is_in_order = match (number(a), number(b)) {
-        (Some(a), Some(b)) if a != b => a < b,
-        _ => {
-            let up =
-                |entry: &Entry| score(Role::Up, &entry.words) - score(Role::Down, &entry.words);
-            let (a, b) = (up(a), up(b));
-            if a == b {
-                return by_names_of_two(two);
-            }
-            a > b
-        }
-    };
-    if !is_in_order {
-        two.swap(0, 1);
-    }
-    Some(())
-}
-
-/// Maps whose names say nothing: as `nn.Linear` stores them, the map up has more rows.
-fn by_names_of_two(two: &mut [&Entry]) -> Option<()> {
-    let rows = [two[0].shape[0], two[1].shape[0]];
-    if rows[0] == rows[1] || two.iter().any(|entry| !entry.first.ends_with("weight")) {
-        return None;
-    }
-    if rows[0] < rows[1] {
-        two.swap(0, 1);
-    }
-    Some(())
-}
-
-/// The map down among three: the one of another shape, or the one that names tell.
-fn odd_one(three: &[&Entry]) -> Option<usize> {
-    let shapes: Vec<&Vec<usize>> = three.iter().map(|entry| &entry.shape).collect();
-    let odd = |at: usize| {
-        let others: Vec<usize> = (0..3).filter(|idx| *idx != at).collect();
-        shapes[at] != shapes[others[0]] && shapes[others[0]] == shapes[others[1]]
-    };
-    if let Some(at) = (0..3).find(|at| odd(*at)) {
-        return Some(at);
-    }
-    let numbers: Vec<Option<usize>> = three.iter().map(|entry| number(entry)).collect();
-    if numbers.iter().flatten().count() == 3 {
-        return numbers.iter().position(|number| *number == Some(2));
-    }
-    let is_down = |entry: &&Entry| entry.has_word(&["down"]);
-    let mut downs = three.iter().enumerate().filter(|(_, entry)| is_down(entry));
-    match (downs.next(), downs.next()) {
-        (Some((at, _)), None) => Some(at),
-        _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Positions of home-made models: tables, rotation by stored angles, ALiBi, or what the user is asked for.
 
 use attnscope_checkpoint::Origin;
+use attnscope_compute::error::Result;
 use serde_json::json;
 
 use super::super::Facts;
@@ -9,7 +10,12 @@ use super::untold::Untold;
 use super::values::holds_sines;
 
 impl HomeMade<'_> {
-    pub(super) fn positions(&self, facts: &mut Facts<'_>, untold: &mut Untold) {
+    /// # Errors
+    /// When a model of pictures has no table of positions, and nobody says which it adds.
+    pub(super) fn positions(&self, facts: &mut Facts<'_>, untold: &mut Untold) -> Result<()> {
+        if self.pictures.is_some() {
+            return self.positions_of_pictures(facts);
+        }
         if let Some((_, name)) = &self.buffers.slopes {
             let origin = Origin::Derived(format!("shape of {name}"));
             match self.outside.positions {
@@ -17,7 +23,7 @@ impl HomeMade<'_> {
                 // Code with both may add only one of them.
                 Some(_) => facts.needed("positions", "positions", &[]),
             }
-            return;
+            return Ok(());
         }
         if let Some(positions) = self.outside.positions {
             // Code with a table of sines often multiplies the embeddings by √d.
@@ -26,7 +32,7 @@ impl HomeMade<'_> {
             } else {
                 untold.put(facts, "embed_scale", json!(1.0), "1");
             }
-            return;
+            return Ok(());
         }
         if let Some(rotary) = &self.buffers.rotary {
             let origin = || Origin::Derived(format!("values of {}", rotary.name));
@@ -40,20 +46,37 @@ impl HomeMade<'_> {
                 Some(is) => facts.config.put("rope_interleaved", is, origin()),
                 None => untold.put(facts, "rope_interleaved", json!(false), "false"),
             }
-            return;
+            return Ok(());
         }
         if facts.overrides.has("positions") {
             if facts.overrides.word("positions") == Some("rotary") {
                 Self::rotate(facts, untold);
             }
-            return;
+            return Ok(());
         }
         if self.is_without_residual() || self.parts.gate.is_none() {
             facts.needed("positions", "positions", &[]);
-            return;
+            return Ok(());
         }
         untold.put(facts, "positions", json!("rotary"), "rotary");
         Self::rotate(facts, untold);
+        Ok(())
+    }
+
+    /// A table, or what the user says: rotations and slopes may count rows and columns.
+    fn positions_of_pictures(&self, facts: &Facts<'_>) -> Result<()> {
+        let rotary = self.buffers.rotary.as_ref().map(|rotary| &rotary.name);
+        let slopes = self.buffers.slopes.as_ref().map(|(_, name)| name);
+        if let Some(name) = rotary.or(slopes) {
+            let problem = "positions of pictures that turn, or that are added to scores, are read by a description alone: [tensors] in attnscope.toml";
+            return Err(facts.at(name, problem.to_owned()));
+        }
+        if self.outside.positions.is_some() || facts.overrides.has("positions") {
+            return Ok(());
+        }
+        let problem = "no table of positions is stored beside it; code that computes sines of rows and columns, as SimpleViT does, is not read. \
+                       If the code adds none, --set positions=none says so; --set positions=sines adds those of a sequence";
+        Err(facts.at(&self.outside.tokens.first, problem.to_owned()))
     }
 
     fn rotate(facts: &mut Facts<'_>, untold: &mut Untold) {

@@ -105,9 +105,13 @@ impl Stack {
     pub(super) fn listed(
         facts: &Facts<'_>,
         all: &[(String, Vec<usize>)],
-        (before, layers): (&str, Layers<'_>),
+        (before, mut layers): (&str, Layers<'_>),
         others: Groups<'_>,
     ) -> Result<Self> {
+        // The sequence of the layers may end with the last norm.
+        let is_norm = |tensors: &Vec<Named<'_>>| tensors.iter().all(|(_, shape)| shape.len() == 1);
+        let last = layers.last_entry().filter(|last| is_norm(last.get()));
+        let last_norm = last.map(|last| format!("{before}{}.", last.remove_entry().0));
         let n_layers = layers.len();
         let start = start_of(&layers).unwrap_or(0);
         let mut lists: Vec<(&str, Layers<'_>)> = others
@@ -130,9 +134,13 @@ impl Stack {
         }
         let layer = by_heads(facts, layer)?;
         let is_listed = |found: &str| lists.iter().any(|(before, _)| *before == found);
-        let outside = all
-            .iter()
-            .filter(|(name, _)| numbered(name).is_none_or(|(found, ..)| !is_listed(found)));
+        let is_last = |name: &str| {
+            let last_norm = last_norm.as_ref();
+            last_norm.is_some_and(|module| name.starts_with(module.as_str()))
+        };
+        let outside = all.iter().filter(|(name, _)| {
+            is_last(name) || numbered(name).is_none_or(|(found, ..)| !is_listed(found))
+        });
         let outside = outside.map(|(name, shape)| Entry::of(name, name, shape));
         Ok(Self {
             n_layers,

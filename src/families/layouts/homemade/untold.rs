@@ -35,7 +35,7 @@ impl Untold {
     }
 
     /// The remark on all of them.
-    pub fn remark(&self) -> Option<String> {
+    pub fn remark(&self, is_of_pictures: bool) -> Option<String> {
         if self.taken.is_empty() {
             return None;
         }
@@ -55,9 +55,13 @@ impl Untold {
                 format!("--set {key}=…")
             }
         };
+        let tested = if is_of_pictures {
+            ""
+        } else {
+            ". attnscope check on text that the model was trained on (trained-otherwise) tests this reading, and what code may do wrong, such as softmax_axis=queries"
+        };
         Some(format!(
-            "read by names and shapes, which do not tell some settings; taken as usual: {}. Change what the code does otherwise: {example}. \
-             attnscope check on text that the model was trained on (trained-otherwise) tests this reading, and what code may do wrong, such as softmax_axis=queries",
+            "read by names and shapes, which do not tell some settings; taken as usual: {}. Change what the code does otherwise: {example}{tested}",
             taken.join(", ")
         ))
     }

@@ -17,22 +17,27 @@ impl Reads<'_> {
         }
     }
 
-    pub(super) fn embed(&self) -> EmbedSpec {
+    /// # Errors
+    /// When the parts of a model of pictures do not fit each other, with the problem.
+    pub(super) fn embed(&self) -> Result<EmbedSpec, String> {
         let (of, d_model) = (self.of, self.sizes.d_model);
         let stored = |name: &String| {
             let n = self.tensors.info(name).map_or(0, |info| info.n_elements());
             self.table(name, n / d_model)
         };
-        let plain = match &of.values {
-            None => EmbedSpec::plain(self.table(&of.tokens, self.sizes.d_vocab)),
-            Some(map) => self.rows_of_numbers(map),
+        let plain = match (&of.patches, &of.values) {
+            (Some(patches), _) => self.pictures(patches)?,
+            (None, Some(map)) => self.rows_of_numbers(map),
+            (None, None) => EmbedSpec::plain(self.table(&of.tokens, self.sizes.d_vocab)),
         };
         let positions = match (&of.positions, of.computed) {
+            // Patches have a table of their own.
+            (Some(_), _) if of.patches.is_some() => None,
             (Some(name), _) => Some(PositionTable::Stored(stored(name))),
             (None, Positions::Sines(sines)) => Some(PositionTable::Sinusoid(sines)),
             (None, _) => None,
         };
-        EmbedSpec {
+        Ok(EmbedSpec {
             scale: match of.embed_scale {
                 EmbedScale::SqrtD => (d_model as f64).sqrt() as f32,
                 EmbedScale::Factor(factor) => factor as f32,
@@ -44,7 +49,7 @@ impl Reads<'_> {
                 .as_ref()
                 .map(|norm| self.norm(norm, 0, d_model)),
             ..plain
-        }
+        })
     }
 
     /// The embedding of rows of numbers: a map in place of a table.

@@ -9,6 +9,8 @@ mod experts;
 mod layers;
 pub mod names;
 mod parts;
+mod pictures;
+mod settings;
 mod spec;
 mod tables;
 mod tensors;
@@ -21,6 +23,8 @@ pub use self::parts::{
     Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, every_nth, name_in_layer,
     name_of_all_heads, quoted, written_hole,
 };
+
+pub use self::pictures::{LEARNED, PATCH_NORMS, PATCHES, Patches, read_pictures, sides};
 
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::Scale;
@@ -121,10 +125,12 @@ pub struct Described {
     pub n_heads: usize,
     pub n_kv_heads: usize,
     pub d_head: usize,
-    /// The table of tokens; the name of the map of `values`, if the model reads rows of numbers.
+    /// The table of tokens; the name of the map of `values` or `patches`, if the model reads rows of numbers or pictures.
     pub tokens: String,
     /// The map from a row of numbers to the residual, in place of a table of tokens.
     pub values: Option<MapPart>,
+    /// The map from the patches of a picture, in place of a table of tokens.
+    pub patches: Option<Patches>,
     pub positions: Option<String>,
     /// The angles by which rotary positions turn each pair, if no frequencies give them.
     pub angles: Option<String>,
@@ -227,11 +233,17 @@ impl Described {
             return Err("down: expected up, or gate and up, or gate_up beside it".to_owned());
         }
         let map_of_values = tables.map("values")?;
-        let tokens = match (tables.table("tokens")?, &map_of_values) {
-            (Some(tokens), None) => tokens,
-            (None, Some(map)) => map.weight.clone(),
-            (Some(_), Some(_)) => return Err("expected tokens or values, found both".to_owned()),
-            (None, None) => return Err(missing("tokens")),
+        let patches = Patches::read(&tables)?;
+        let map_of_patches = patches.as_ref().map(|patches| &patches.map);
+        let tokens = match (
+            tables.table("tokens")?,
+            map_of_values.as_ref(),
+            map_of_patches,
+        ) {
+            (Some(tokens), None, None) => tokens,
+            (None, Some(map), None) | (None, None, Some(map)) => map.weight.clone(),
+            (None, None, None) => return Err(missing("tokens")),
+            _ => return Err("expected tokens, values or patches, found several".to_owned()),
         };
         let mut norms: [Option<NormPart>; 6] = Default::default();
         for (norm, key) in norms.iter_mut().zip(NORM_PLACES) {
@@ -244,6 +256,7 @@ impl Described {
             d_head: sizes.d_head.unwrap_or(0),
             tokens,
             values: map_of_values,
+            patches,
             positions: tables.table("positions")?,
             angles: tables.table("angles")?,
             token_types: tables.table("token_types")?,
@@ -296,7 +309,7 @@ impl Described {
     /// The head width if the heads divide the inputs of the output map evenly; without that map, its inputs are as wide as the
     /// residual.
     pub fn even_d_head(&self, tensors: &Tensors) -> Option<usize> {
-        let [_, d_model] = self.table_shape(&tensors.info(&self.tokens)?.shape)?;
+        let d_model = self.d_model(tensors)?;
         let width = match &self.o {
             Some(o) => {
                 let name = name_of_all_heads(&name_in_layer(&o.weight, self.first_attending()));
@@ -306,6 +319,14 @@ impl Described {
         };
         let d_head = width.checked_div(self.n_heads)?;
         (d_head > 0).then_some(d_head)
+    }
+
+    /// Width of the residual, by the shape of what makes it.
+    fn d_model(&self, tensors: &Tensors) -> Option<usize> {
+        match &self.patches {
+            Some(patches) => patches.d_model(tensors),
+            None => Some(self.table_shape(&tensors.info(&self.tokens)?.shape)?[1]),
+        }
     }
 
     /// The numbers of rows and columns of the table of tokens, or of features and outputs of the map of values.
@@ -322,6 +343,12 @@ impl Described {
         } else {
             [first, second]
         })
+    }
+
+    /// The key of what is read in place of tokens, if it is something else.
+    fn reads_no_tokens(&self) -> Option<&'static str> {
+        let values = self.values.as_ref().map(|_| "values");
+        values.or(self.patches.as_ref().map(|_| PATCHES))
     }
 
     /// Every key of `[tensors]`.
@@ -348,6 +375,9 @@ impl Described {
             &around[..],
             &NORM_PLACES,
             &of_layers,
+            &[PATCHES],
+            &LEARNED,
+            &PATCH_NORMS,
             &[BIAS, CROSS, EXPERTS],
         ]
         .concat()
@@ -355,10 +385,11 @@ impl Described {
 
     /// Every part that exists, with its key, in the order of computation.
     pub fn parts(&self) -> Vec<(&'static str, Part)> {
-        let mut parts = vec![match &self.values {
-            Some(map) => ("values", Part::Map(map.clone())),
-            None => ("tokens", Part::Table(self.tokens.clone())),
-        }];
+        let mut parts = match (&self.values, &self.patches) {
+            (_, Some(patches)) => patches.parts(),
+            (Some(map), None) => vec![("values", Part::Map(map.clone()))],
+            (None, None) => vec![("tokens", Part::Table(self.tokens.clone()))],
+        };
         let table = |key: &'static str, name: &Option<String>| {
             name.iter()
                 .map(move |name| (key, Part::Table(name.clone())))
@@ -399,106 +430,5 @@ impl Described {
         parts.extend(self.unembed.iter().map(|unembed| map("unembed", unembed)));
         parts.extend(table("logit_bias", &self.logit_bias));
         parts
-    }
-
-    /// Every setting in the form of `[set]`; settings with uninteresting usual values are left out.
-    pub fn settings(&self) -> Vec<(&'static str, String)> {
-        let text = |word: &str| quoted(word);
-        let mut all = vec![
-            ("family", text("described")),
-            ("n_layers", self.n_layers.to_string()),
-            ("n_heads", self.n_heads.to_string()),
-            ("n_kv_heads", self.n_kv_heads.to_string()),
-            ("d_head", self.d_head.to_string()),
-            (
-                "mask",
-                text(if self.causal {
-                    "causal"
-                } else {
-                    "bidirectional"
-                }),
-            ),
-            (
-                "block",
-                text(if self.is_parallel {
-                    "parallel"
-                } else {
-                    "serial"
-                }),
-            ),
-            ("norm", text(if self.norm_is_rms { "rms" } else { "layer" })),
-        ];
-        if self.norm_adds_one {
-            all.push(("norm_adds_one", "true".to_owned()));
-        }
-        all.push(("norm_eps", number(self.norm_eps)));
-        all.push(("activation", text(&self.activation)));
-        match self.computed {
-            Positions::None if self.positions.is_some() => {}
-            Positions::None => all.push(("positions", text("none"))),
-            Positions::Sines(Sines::Interleaved) => all.push(("positions", text("sines"))),
-            Positions::Sines(Sines::Halves) => all.push(("positions", text("sines_halves"))),
-            Positions::Sines(Sines::HalvesToEnd) => {
-                all.push(("positions", text("sines_halves_to_end")));
-            }
-            Positions::Sines(Sines::CosinesToEnd) => {
-                all.push(("positions", text("cosines_to_end")));
-            }
-            Positions::Alibi => all.push(("positions", text("alibi"))),
-            Positions::Rotary {
-                theta,
-                interleaved,
-                d_rotary,
-            } => {
-                all.push(("positions", text("rotary")));
-                all.push(("rope_theta", number(theta)));
-                all.push(("rope_interleaved", interleaved.to_string()));
-                if d_rotary != self.d_head {
-                    all.push(("d_rotary", d_rotary.to_string()));
-                }
-            }
-        }
-        let scale = match self.scale {
-            Scale::InvSqrtD => text("inv_sqrt_d"),
-            Scale::InvD => text("inv_d"),
-            Scale::One => text("none"),
-            other => number(f64::from(other.factor(self.d_head))),
-        };
-        all.push(("scale", scale));
-        match self.embed_scale {
-            EmbedScale::SqrtD => all.push(("embed_scale", text("sqrt_d"))),
-            EmbedScale::Factor(factor) if factor != 1.0 => {
-                all.push(("embed_scale", number(factor)))
-            }
-            EmbedScale::Factor(_) => {}
-        }
-        if let Some(window) = self.window {
-            all.push(("window", window.to_string()));
-            if let Some((step, first)) = self.window_layers {
-                all.push(("window_layers", text(&format!("{step}*i+{first}"))));
-            }
-        }
-        let caps = [
-            ("softcap", self.softcap),
-            ("logit_softcap", self.logit_softcap),
-        ];
-        for (key, cap) in caps {
-            all.extend(cap.map(|cap| (key, number(f64::from(cap)))));
-        }
-        if self.logit_scale != 1.0 {
-            all.push(("logit_scale", number(f64::from(self.logit_scale))));
-        }
-        all
-    }
-}
-
-/// Formats a number as a person would write it.
-fn number(number: f64) -> String {
-    if number != 0.0 && (number.abs() < 1e-3 || number.abs() >= 1e7) {
-        format!("{number:e}")
-    } else if number.fract() == 0.0 {
-        format!("{number:.1}")
-    } else {
-        number.to_string()
     }
 }

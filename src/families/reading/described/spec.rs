@@ -35,6 +35,10 @@ impl Described {
             Some(_) => n_out.unwrap_or(d_model),
             None => stack.embed.tokens.n_rows,
         };
+        let n_ctx = match self.patches {
+            Some(_) => Some(d_vocab),
+            None => n_ctx,
+        };
         let only = ModelSpec {
             n_ctx,
             d_model,
@@ -61,8 +65,8 @@ impl Described {
         };
         let blocks = (0..self.n_layers).map(|layer_idx| reads.block(layer_idx));
         let blocks = blocks.collect::<Result<Vec<BlockSpec>, String>>()?;
-        let embed = reads.embed();
-        let final_norm = self.final_norm.as_ref();
+        let embed = reads.embed()?;
+        let final_norm = self.final_norm.as_ref().or(self.norm_of_one_row());
         let final_norm = final_norm.map(|norm| reads.norm(norm, 0, sizes.d_model));
         let stack = StackSpec {
             bucket_values: reads.bias_of_all_layers()?,
@@ -70,6 +74,14 @@ impl Described {
         };
         let head = (!self.has_no_head).then(|| reads.head());
         Ok((stack, head))
+    }
+}
+
+impl Described {
+    /// The norm of what is pooled, where that is one row as it is: a norm of all rows is the same then.
+    fn norm_of_one_row(&self) -> Option<&NormPart> {
+        let is_one_row = matches!(self.pooled, Some(Pooled::First | Pooled::Last(_)));
+        self.pooled_norm.as_ref().filter(|_| is_one_row)
     }
 }
 
@@ -94,7 +106,10 @@ impl Sizes {
                 .ok_or_else(|| format!("{name}: no tensor has this name"))
         };
         let tokens = shape(&described.tokens)?;
-        let Some([d_vocab, d_model]) = described.table_shape(&tokens) else {
+        let of_pictures = described.patches.as_ref();
+        let of_pictures = of_pictures.map(|patches| Some([0, patches.d_model(tensors)?]));
+        let found = of_pictures.unwrap_or_else(|| described.table_shape(&tokens));
+        let Some([d_vocab, d_model]) = found else {
             return Err(format!(
                 "{}: expected a table [d_vocab, d_model], found {tokens:?}",
                 described.tokens
@@ -123,11 +138,15 @@ impl Sizes {
         };
         let lacks_map =
             described.o.is_none() || described.mlp.is_some() && described.down.is_none();
-        if described.values.is_some() && lacks_map {
-            return Err("values: expected o and down beside it".to_owned());
-        }
-        if described.values.is_some() && !described.has_no_head && described.unembed.is_none() {
-            return Err("values: expected unembed beside it, or head = \"none\"".to_owned());
+        if let Some(key) = described.reads_no_tokens() {
+            if lacks_map {
+                return Err(format!("{key}: expected o and down beside it"));
+            }
+            if !described.has_no_head && described.unembed.is_none() {
+                return Err(format!(
+                    "{key}: expected unembed beside it, or head = \"none\""
+                ));
+            }
         }
         let cross = described.cross.as_ref();
         let lacks_o = described.o.is_none() || cross.is_some_and(|cross| cross.o.is_none());
@@ -404,12 +423,16 @@ impl Reads<'_> {
 
     fn head(&self) -> HeadSpec {
         let (of, d_model, d_vocab) = (self.of, self.sizes.d_model, self.sizes.d_vocab);
+        // A dense layer before the unembedding may have a width of its own.
+        let dense = of.head_dense.as_ref();
+        let dense = dense.and_then(|dense| self.tensors.info(&dense.weight));
+        let d_last = dense.map_or(d_model, |info| info.n_elements() / d_model.max(1));
         let stored = of.unembed.as_ref();
         let stored = stored.and_then(|part| {
             let info = |name: &str| self.tensors.info(name);
             info(&part.weight).or_else(|| info(&part.arranged_name(&part.weight)))
         });
-        let n_out = stored.map_or(d_vocab, |info| info.n_elements() / d_model.max(1));
+        let n_out = stored.map_or(d_vocab, |info| info.n_elements() / d_last.max(1));
         let unembed = match &of.unembed {
             None => LinearSource::whole(of.tokens.clone(), None, d_model, d_vocab),
             Some(part) => {
@@ -418,11 +441,14 @@ impl Reads<'_> {
                     Arranged::RotationOverride { .. } => part.arranged_name(&part.weight),
                     _ => part.weight.clone(),
                 };
-                LinearSource::whole(weight, bias, d_model, n_out)
+                LinearSource::whole(weight, bias, d_last, n_out)
             }
         };
         let reads_values = of.values.is_some();
-        let labels = (of.pooled.is_some() || n_out != d_vocab || reads_values).then(|| {
+        let reads_pictures = of.patches.is_some();
+        let is_of_labels =
+            of.pooled.is_some() || n_out != d_vocab || reads_values || reads_pictures;
+        let labels = is_of_labels.then(|| {
             Box::new(Labels {
                 names: (0..n_out).map(|idx| idx.to_string()).collect(),
                 kind: if n_out == 1 || reads_values && of.pooled.is_none() {
@@ -434,17 +460,14 @@ impl Reads<'_> {
             })
         });
         let transform = of.head_dense.as_ref().map(|dense| TransformSpec {
-            dense: self.map(dense, 0, (d_model, d_model), false),
+            dense: self.map(dense, 0, (d_model, d_last), false),
             activation: Some(
                 of.head_activation
                     .as_deref()
                     .and_then(activation_by_name)
                     .unwrap_or(self.activation),
             ),
-            norm: of
-                .head_norm
-                .as_ref()
-                .map(|norm| self.norm(norm, 0, d_model)),
+            norm: of.head_norm.as_ref().map(|norm| self.norm(norm, 0, d_last)),
             then: None,
         });
         HeadSpec {
@@ -453,6 +476,7 @@ impl Reads<'_> {
             pooled_norm: of
                 .pooled_norm
                 .as_ref()
+                .filter(|_| of.final_norm.is_some() || of.norm_of_one_row().is_none())
                 .map(|norm| self.norm(norm, 0, d_model)),
             scale: of.logit_scale,
             softcap: of.logit_softcap,

@@ -4,7 +4,7 @@ use attnscope_checkpoint::Tensors;
 
 use super::parts::{HEAD, name_in_layer, name_of_all_heads};
 use super::spec::{IDENTITY, flat_name};
-use super::{ANGLES, Arranged, Described, MapPart, Part};
+use super::{ANGLES, Arranged, Described, MapPart, PATCHES, Part};
 
 impl Described {
     /// Adds rearranged tensors that the description needs; if `replaces`, the originals are removed.
@@ -41,6 +41,8 @@ impl Described {
                 Part::Table(name) if key == ANGLES => arrange_angles(tensors, name, used)?,
                 Part::Table(name) => tensors.squeeze(name),
                 Part::Norm(norm) => vectors.extend(norm.gain.iter().chain(&norm.bias)),
+                // A kernel keeps its axes.
+                Part::Map(map) if key == PATCHES => vectors.extend(&map.bias),
                 Part::Map(map) => {
                     self.arrange_map(tensors, key, map, used)?;
                     vectors.extend(&map.bias);
