@@ -4,7 +4,9 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, GridSteps, GridWindow};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, NormKind};
-use attnscope_spec::{BlockSpec, FeedForward, MergeSpec, ModelSpec, ProjectionSpec, Resampling};
+use attnscope_spec::{
+    BlockSpec, FeedForward, Joining, MergeSpec, ModelSpec, ProjectionSpec, Resampling, SquareMap,
+};
 
 use super::reading::vit_like::{self, NormRule, OF_CLIP, Pictures, Reads, VitLike};
 use super::reading::windowed::{Distances, fixed_grid, see_windows};

@@ -443,6 +443,8 @@ impl Reading<'_> {
             patches: Some(Box::new(PatchSpec {
                 preprocessing,
                 projection: LinearSource::of_patch(weight, bias, axes, first.d_model),
+                value_norm: None,
+                row_norm: None,
                 layout: PatchLayout::ChannelsFirst,
                 n_frames: 1,
                 firsts: Vec::new(),

@@ -289,6 +289,7 @@ pub fn read_pictures(
                 has_class,
                 has_distillation: false,
                 n_registers: n_registers + if has_class { 0 } else { n_classes },
+                ..Firsts::default()
             },
             ..PicturePreprocessing::of_patches(shape.patch)
         },
