@@ -30,6 +30,7 @@ fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
             [side, side]
         }
         Some((Size::Longest(side), _)) => [side, side],
+        Some((Size::Cut { .. }, _)) => begins,
         Some((Size::Area { most, of }, _)) => {
             let side = most.isqrt().saturating_add(of);
             [side, side]
