@@ -18,7 +18,7 @@
 //! 3000 tokens through a Llama of 2048 positions.
 
 use attnscope_checkpoint::counted::counted;
-use attnscope_spec::Place;
+use attnscope_spec::{Place, Stack};
 
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
@@ -36,8 +36,14 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let Some(n_ctx) = evidence.n_ctx else {
         return Verdict::not_applicable("no configuration names a context that could be exceeded");
     };
-    let n_queries = evidence.heads().map(|(_, _, head)| head.summary.rows.len());
-    let n_tokens = n_queries.max().unwrap_or(0);
+    // Learned rows may join those of the prompt behind the first layer of a stack.
+    let mut of_stacks: Vec<(Stack, usize)> = Vec::new();
+    for (layer, _, head) in evidence.heads() {
+        if of_stacks.iter().all(|(stack, _)| *stack != layer.stack) {
+            of_stacks.push((layer.stack, head.summary.rows.len()));
+        }
+    }
+    let n_tokens = of_stacks.iter().map(|(_, n)| *n).max().unwrap_or(0);
     if n_tokens <= n_ctx {
         let fit = if n_tokens == 1 { "fits" } else { "fit" };
         return Verdict::passed(format!(

@@ -2,15 +2,16 @@
 
 mod attention;
 mod feed_forward;
+mod merge;
 
 use std::fmt::Arguments;
 
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, Joining, KeptStart,
-    LinearSource, ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds,
-    StreamGates, StreamWeights, TableSource, TokenMixer,
+    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource,
+    ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates,
+    StreamWeights, TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -431,21 +432,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             block.mlp_post.as_ref(),
             None,
         );
-        if let Some(merge) = &block.merge {
-            if let Joining::Squares(squares) = &merge.joining {
-                if let Some((hidden, _)) = &squares.hidden {
-                    self.linear(format_args!("{name}merge.hidden"), hidden);
-                }
-                self.linear(format_args!("{name}merge"), &squares.map);
-            }
-            for (nth, (tensor, shape)) in merge.tensors().enumerate() {
-                self.vector(format_args!("{name}merge.{nth}"), tensor, shape);
-            }
-            for (nth, norm) in merge.norms().enumerate() {
-                self.norm(format_args!("{name}merge.norm.{nth}"), Some(norm), None);
-            }
-        }
-        self.table(format_args!("{name}joined"), block.joined.as_deref());
+        self.end_of_stage(name, block);
     }
 
     /// The convolution of a Conformer.

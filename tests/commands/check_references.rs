@@ -252,9 +252,17 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     assert!(guessing.iter().all(may_guess), "{guessing:?}");
     // Configurations without positions, in the first layer or in all.
     let unordered = [
+        "decision_transformer",
+        "decision_transformer_b",
         "granitemoe_swa",
         "internvl_vision_b",
         "mistral_large4",
+        "patchtst",
+        "patchtst_b",
+        "timesfm",
+        "timesfm_b",
+        "unlimited_ocr_vision_encoder",
+        "unlimited_ocr_vision_encoder_b",
         "xcodec2",
         "xcodec2_b",
     ]
@@ -274,7 +282,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
                      gemma4_unified_text_b gemma4_vision gemma4_vision_b gpt2_unscaled gpt_neo gpt_neo_b granitemoehybrid_b imagegpt_b \
                      longt5 longt5_b mt5 mt5_b muse_glimmer muse_spark_text nemotron3_5_transcribe_asr_audio pix2struct pix2struct_b pix2struct_text_model \
                      pix2struct_text_model_b pix2struct_vision_model pix2struct_vision_model_b pop2piano pop2piano_b \
-                     switch_transformers switch_transformers_b t5_pads t5_v11 t5_v11_again udop udop_b umt5 umt5_b";
+                     switch_transformers switch_transformers_b t5_pads t5_v11 t5_v11_again timesfm timesfm2_5 timesfm2_5_b timesfm_b udop udop_b umt5 umt5_b";
     let expected = unscaled
         .split(' ')
         .filter(|name| ran.iter().any(|ran| ran == name));

@@ -172,6 +172,12 @@ fn every_family_goes_on_from_what_it_has_read() {
     assert!(told.is_empty(), "{}", told.join("\n"));
     let least = if tries_all() { 100 } else { 60 };
     assert!(n_kept > least, "{n_kept}");
+    // The queries of a detector see each other.
+    again.retain(|name| {
+        !["conditional_detr", "detr", "table_transformer"]
+            .iter()
+            .any(|of| name == of)
+    });
     // Frequencies that change with the length of a text, beyond the model's context.
     assert!(again.len() <= 2, "{again:?}");
 }

@@ -19,6 +19,7 @@ mod lab_match;
 mod lstm_seq2seq;
 mod mask_changes;
 mod oracle;
+mod over_heads;
 mod over_prompts;
 mod padded_statistics;
 mod picked_keys;

@@ -97,7 +97,6 @@ fn a_changed_knob_is_what_setting_it_gives() {
         ("scale=none", "scale=none"),
         ("scale=inv_d", "scale=inv_d"),
         ("softmax_axis=queries", "softmax_axis=queries"),
-        ("softmax_axis=heads", "softmax_axis=heads"),
         ("softcap=2.5", "softcap=2.5"),
         ("mask=window:5", "window=5"),
         ("mask=none", "mask=bidirectional"),
@@ -126,7 +125,6 @@ fn a_change_of_one_head_is_that_of_its_layer_in_this_head_and_nothing_in_the_oth
     for what_if in [
         "scale=x3",
         "softmax_axis=queries",
-        "softmax_axis=heads",
         "qk_norm=on",
         "mask=window:3",
         "temperature=0.5",

@@ -34,17 +34,18 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
         is_turned || is_windowed || is_biased
     });
     let is_limited = block.feed_forward.is_limited();
-    let is_indexed = block
-        .own()
-        .is_some_and(|own| own.projections.indexer.is_some());
-    let is_gated = block
-        .own()
-        .is_some_and(|own| own.projections.bias_gate.is_some());
-    let has_experts = block
-        .own()
-        .is_some_and(|own| own.projections.experts.is_some());
-    let is_limited = is_limited || has_experts;
-    let is_otherwise = has_globals || is_placed || is_limited || is_indexed || is_gated;
+    let own = block.own();
+    let own = own.as_ref().map(|own| &own.projections);
+    let is_own_rule = own.is_some_and(|own| {
+        own.indexer.is_some() || own.bias_gate.is_some() || own.experts.is_some()
+    });
+    // Positions are told where queries and keys are made.
+    let cross = block.cross.as_ref().map(|cross| &cross.projections);
+    let is_told = [own, cross]
+        .into_iter()
+        .flatten()
+        .any(|maps| maps.places.is_some());
+    let is_otherwise = has_globals || is_placed || is_limited || is_own_rule || is_told;
     let is_convolved = block.conformer.is_some() || block.convolves();
     stack.rows.is_some() || !attends || is_otherwise || is_convolved
 }

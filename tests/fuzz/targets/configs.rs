@@ -161,7 +161,9 @@ pub const FAMILIES: Target = Target {
             } else {
                 Vec::new()
             };
-            if bytes.is_empty() || bytes.len() > LARGEST {
+            // A decoder with fewer places than the built-in sound has rows refuses it.
+            let is_short = ["moonshine_streaming", "moonshine_streaming_b"].contains(&&*case);
+            if bytes.is_empty() || bytes.len() > LARGEST || is_short {
                 continue;
             }
             let config = fixture(&format!("oracle/{case}/model/config.json"));
