@@ -70,7 +70,7 @@ impl Case {
             .sum();
         let n_passes = match self.spec.softmax_axis {
             SoftmaxAxis::Keys => 1,
-            SoftmaxAxis::Queries => 2,
+            SoftmaxAxis::Queries | SoftmaxAxis::Heads => 2,
         };
         let per_pair = 2 * (n_passes * self.spec.d_head + self.spec.d_value);
         (self.spec.n_heads * n_visible * per_pair) as f64

@@ -72,7 +72,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             values: map("conv_out_layer", d_model, half),
             o,
         };
-        block.parallel_mixer = Some(Box::new(TokenMixer::SpanConvolution(mixer)));
+        block.parallel_mixer = Some(Box::new(TokenMixer::SpanConvolution(Box::new(mixer))));
     }
     Ok(spec)
 }

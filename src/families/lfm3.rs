@@ -111,11 +111,11 @@ pub(super) fn gated_convolution(
     let d_model = convolution.n_channels;
     let map = |name: &str, n_out| linear(&format!("{at}.conv.{name}"), d_model, n_out, has_bias);
     let [b, c, x] = stacked(&map("in_proj", 3 * d_model), [d_model; 3]);
-    TokenMixer::Convolution(ConvolutionSpec {
+    TokenMixer::Convolution(Box::new(ConvolutionSpec {
         b,
         c,
         x,
         convolution,
         o: map("out_proj", d_model),
-    })
+    }))
 }

@@ -59,7 +59,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         } else {
             let at = format!("{}.self_attn", layer_of(block, ".input_layernorm.weight"));
             let place = (layer_idx, n_layers);
-            let mixer = TokenMixer::Lightning(lightning.at(&checkpoint.tensors, &at, place));
+            let mixer =
+                TokenMixer::Lightning(Box::new(lightning.at(&checkpoint.tensors, &at, place)));
             block.mixer = Mixer::Other(Box::new(mixer));
             of_lightning
         };

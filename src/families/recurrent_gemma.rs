@@ -75,7 +75,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let attends = attending_layers(reader, n_layers)?;
     let recurrence = Recurrence::read(reader, d_model, n_blocks, act)?;
     replace(&mut spec, &attends, ".temporal_pre_norm.weight", |at| {
-        TokenMixer::GatedRecurrence(recurrence.at(&format!("{at}.temporal_block")))
+        TokenMixer::GatedRecurrence(Box::new(recurrence.at(&format!("{at}.temporal_block"))))
     });
     Ok(spec)
 }

@@ -34,6 +34,9 @@ fn pooled(model: &Model) -> Option<Pooled> {
     Some(head.labels.as_ref()?.pooled)
 }
 
+/// A tensor's name and shape.
+type Shaped<'a> = (&'a str, &'a [usize]);
+
 #[test]
 fn what_a_picture_model_leaves_open_is_asked_for_and_then_enough() {
     let cases: &[(&str, &[&str], &[&str], Pooled)] = &[
@@ -169,7 +172,7 @@ fn positions_tell_which_tokens_have_one_and_the_size_of_pictures() {
 
 #[test]
 fn other_kinds_of_picture_models_are_refused_by_name() {
-    let cases: &[(&[(&str, &[usize])], &[&str])] = &[
+    let cases: &[(&[Shaped<'_>], &[&str])] = &[
         (
             &[],
             &[

@@ -393,7 +393,7 @@ impl HeadPlan<'_> {
     /// log Σ over some queries of e^s, per key: the first of two passes of a softmax over queries.
     pub(super) fn column_sums(&self, queries: Range<usize>) -> Option<ColumnLogSums> {
         let mut sums = ColumnLogSums::new(self.run.visibility.n_keys);
-        self.each_block(queries, &mut |scores: &[f32], block, keys| {
+        self.each_block(queries, |scores, block, keys| {
             sums.add(self.level, scores, self.width(), block.len(), keys);
         })?;
         Some(sums)
@@ -402,7 +402,7 @@ impl HeadPlan<'_> {
     /// Adds the scores of some queries to the sums of each of them. // sums: [query]
     pub(super) fn add_rows(&self, queries: Range<usize>, sums: &mut [ColumnLogSums]) -> Option<()> {
         let (width, first) = (self.width(), queries.start);
-        self.each_block(queries, &mut |scores: &[f32], block, keys| {
+        self.each_block(queries, |scores, block, keys| {
             let rows = scores.chunks(width).zip(&mut sums[block.start - first..]);
             rows.take(block.len())
                 .for_each(|(row, sums)| sums.add(self.level, row, width, 1, keys.clone()));
@@ -414,7 +414,7 @@ impl HeadPlan<'_> {
     fn each_block(
         &self,
         queries: Range<usize>,
-        take: &mut dyn FnMut(&[f32], Range<usize>, Range<usize>),
+        mut take: impl FnMut(&[f32], Range<usize>, Range<usize>),
     ) -> Option<()> {
         SCRATCH.with_borrow_mut(|s| {
             let (width, n_keys) = (self.width(), self.run.visibility.n_keys);

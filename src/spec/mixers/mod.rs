@@ -24,7 +24,7 @@ use super::source::LinearSource;
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenMixer {
     /// A gated convolution over a few tokens.
-    Convolution(ConvolutionSpec),
+    Convolution(Box<ConvolutionSpec>),
     /// The selective scan of Mamba.
     SelectiveScan(Box<SelectiveScanSpec>),
     /// The state space of Mamba-2.
@@ -32,11 +32,11 @@ pub enum TokenMixer {
     /// The gated delta rule.
     DeltaRule(Box<DeltaRuleSpec>),
     /// The real-gated linear recurrent unit.
-    GatedRecurrence(GatedRecurrenceSpec),
+    GatedRecurrence(Box<GatedRecurrenceSpec>),
     /// Linear attention whose weights decay with distance.
-    Lightning(LightningSpec),
+    Lightning(Box<LightningSpec>),
     /// A convolution whose kernels depend on a span of tokens.
-    SpanConvolution(SpanConvolutionSpec),
+    SpanConvolution(Box<SpanConvolutionSpec>),
 }
 
 impl TokenMixer {
