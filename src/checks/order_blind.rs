@@ -18,7 +18,8 @@
 //! Models made without positions (NoPE), and models whose first layer has none by design: declare them with
 //! `probe(…, positions="none")`, and it is for information. It cannot see positions that are wrong but different from each
 //! other. A model in half precision may be too coarse to tell. Models whose positions are a convolution over the sound (wav2vec 2.0 and
-//! its kin) are not tested: the frames that would be shuffled have them already.
+//! its kin) are not tested: the frames that would be shuffled have them already. So are models without positions of their own
+//! that are given rows in place of tokens: rows may hold positions.
 //!
 //! ## Example
 //! A rotation by the head's number: the first attention gives the last token the same, whatever the order before it.

@@ -12,7 +12,8 @@
 //!
 //! ## False alarms
 //! Heads that are one-hot by design (previous token, sinks, copies) are saturated and fine: they are left out as in
-//! `entropy-collapse`. An alignment of words, by the same rule, is information. A verdict that passes says the largest share of saturated rows, which may be high.
+//! `entropy-collapse`. An alignment of words, by the same rule, is information. A verdict that passes says the largest share of
+//! saturated rows, which may be high.
 //! A head of which fewer than four rows see two keys, such as a step of a decoder, is not judged.
 //!
 //! ## Example

@@ -2,28 +2,19 @@
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::Result;
-use attnscope_spec::{FeedForward, HeadExperts, LinearSource, ModelSpec, RouterScores};
+use attnscope_spec::{FeedForward, HeadExperts, LinearSource, ModelSpec};
 
-use super::Family;
 use super::reading::hybrid::{layer_of, split};
-use super::reading::llama_like::{
-    BiasRule, ExpertStore, ExpertsKeys, RMS, Recipe, Sizes, read_with,
-};
+use super::reading::llama_like::{ExpertsKeys, RMS, Recipe, Sizes, read_with};
 use super::reading::{activation, linear};
+use super::{Family, granitemoe};
 
 pub const FAMILY: Family = Family::own("jetmoe", "JetMoe", read);
 
+/// Granite's, in the usual place.
 const EXPERTS: ExpertsKeys = ExpertsKeys {
-    store: ExpertStore::Slabs {
-        gate_up: "input_linear.weight",
-        down: "output_linear.weight",
-    },
-    router: "router.layer",
-    n_experts: ["num_local_experts", "num_experts"],
-    d_expert: "intermediate_size",
-    scores: RouterScores::SoftmaxOfChosen,
-    normalises: BiasRule::Never,
-    ..ExpertsKeys::PLAIN
+    at: ExpertsKeys::PLAIN.at,
+    ..granitemoe::EXPERTS
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use attnscope_prompt::{Request, Source};
 use attnscope_spec::{Model, Pooled};
 use safetensors::SafeTensors;
-use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
+use testing::checkpoint_copy::{Stored, file_of, weights};
 use testing::opening::{fails, knob, opened};
 use testing::refusal::assert_says;
 
@@ -115,21 +115,7 @@ fn stored(more: &[(&str, &[usize])]) -> (tempfile::TempDir, PathBuf) {
         ("blocks.0.mlp.fc2.weight", &[8, 16]),
     ];
     let all = [&layer[..], more].concat();
-    let weights: Weights = all
-        .iter()
-        .enumerate()
-        .map(|(nth, (name, shape))| {
-            let n: usize = shape.iter().product();
-            let values: Vec<f32> = (0..n)
-                .map(|i| ((i * 7919 + nth * 31) % 17) as f32 / 40.0 - 0.2)
-                .collect();
-            ((*name).to_owned(), Stored::f32(shape, &values))
-        })
-        .collect();
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("model.safetensors");
-    std::fs::write(&path, file_of(&weights)).expect("writes");
-    (directory, path)
+    super::told_apart::stored(&all)
 }
 
 const SET: [&str; 3] = ["n_heads=2", "activation=gelu", "norm_first=true"];

@@ -6,7 +6,8 @@ use tempfile::TempDir;
 use testing::checkpoint_copy::{Stored, Weights, attnscope, file_of, text};
 use testing::opening::{fails, knob, opened};
 
-fn stored(tensors: &[(&str, &[usize])]) -> (TempDir, std::path::PathBuf) {
+/// A file of tensors of these names and shapes, with made-up values.
+pub fn stored(tensors: &[(&str, &[usize])]) -> (TempDir, std::path::PathBuf) {
     let weights: Weights = tensors
         .iter()
         .enumerate()
