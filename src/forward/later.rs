@@ -36,8 +36,9 @@ impl<'a, O: Ops> WeightReader<'a, O> {
         if let Some(bias) = &whole.bias {
             tensors.expect(bias, &whole.stored_bias_shape())?;
         }
-        let stays_bf16 = self.ops.takes_bf16() && stored.is_plain_bf16();
-        if stays_bf16 || stored.borrowed().is_some() || !stored.is_row_wise() {
+        let takes_bf16 = self.ops.takes_bf16();
+        let stays_whole = self.ops.takes_bf16_whole() && stored.is_plain_bf16();
+        if stays_whole || stored.borrowed().is_some() || !stored.is_row_wise() {
             return Ok(None);
         }
         Ok(Some(Later {
@@ -46,9 +47,9 @@ impl<'a, O: Ops> WeightReader<'a, O> {
             in_parts: !is_input_major,
             read: Box::new(move |outputs| {
                 if is_input_major {
-                    read_linear(tensors, &whole, false, &Fused::default(), pace)
+                    read_linear(tensors, &whole, takes_bf16, &Fused::default(), pace)
                 } else {
-                    read_linear_rows(tensors, &whole, outputs, false, pace)
+                    read_linear_rows(tensors, &whole, outputs, takes_bf16, pace)
                 }
             }),
         }))

@@ -1,4 +1,4 @@
-//! LSTM encoders and decoders with attention against what PyTorch computes for the same checkpoints: every rule, within 1e-5.
+//! LSTM encoders and decoders with attention against what PyTorch computes for the same checkpoints: every rule, within 2e-5.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,9 @@ use testing::hooks::hooks_of;
 use testing::on_each_device;
 use testing::opening::{fails, opened};
 
-/// Largest difference, relative to the largest value of a tensor where that is above 1.
-const TOLERANCE: f64 = 1e-5;
+/// Largest difference, relative to the largest value of a tensor where that is above 1. PyTorch in f32 is as far as 1.5e-5 from
+/// PyTorch in f64: in the states of `general`, whose scores are steep.
+const TOLERANCE: f64 = 2e-5;
 
 fn fixtures() -> PathBuf {
     testing::root().join("fixtures/seq2seq")

@@ -20,8 +20,8 @@ use super::samples::sampled_queries;
 use super::spec::SoftmaxAxis;
 use super::strip::{Strip, StripRun};
 use super::summary::{HeadSummary, RowSummary};
+use crate::kernels::MatrixMut;
 use crate::kernels::simd::{ColumnLogSums, Keys, Level};
-use crate::kernels::tiles;
 
 /// Largest number of strips per head; each holds a row of column sums until they are merged.
 const MOST_STRIPS: usize = 16;
@@ -305,7 +305,9 @@ fn run_plans(plans: &[HeadPlan<'_>], z: &mut [f32]) -> Option<Vec<(usize, HeadSu
         .map(|_| vec![RowSummary::empty(false); n_queries])
         .collect();
     let n_strips = n_queries.div_ceil(n_rows);
-    let mut outputs = tiles(z, spec.n_heads * d_value, n_rows, d_value).into_iter();
+    let width = spec.n_heads * d_value;
+    let mut z = MatrixMut::new(z, n_queries, width, width);
+    let mut outputs = z.tiles(n_rows, d_value).into_iter();
     let mut tasks = Vec::with_capacity(plans.len() * n_strips);
     let mut next_head = 0;
     for (plan, rows) in plans.iter().zip(&mut rows) {

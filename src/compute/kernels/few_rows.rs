@@ -3,19 +3,15 @@
 //! The results are bit-identical to those of [`product`]: sums have the same terms in the same order, and are split at the same
 //! terms. All weights are read once, in order, so a product is limited by memory bandwidth.
 
-use std::sync::OnceLock;
-
 use rayon::prelude::*;
 
-use super::product::{Matrix, MatrixMut, Threads, product, terms_at_once};
+use super::product::TERMS;
 use super::simd::{Kernel, Lanes, Level};
 
 /// Outputs per panel: a few vectors at every level.
 const PANEL: usize = 64;
 /// Rows multiplied with a panel at once.
 const ROWS: usize = 4;
-/// Fewest terms that `gemm` sums in its usual way: one and two are handled differently.
-const FEWEST_TERMS: usize = 3;
 /// Weights per parallel task.
 const TASK: usize = 1 << 16;
 
@@ -25,8 +21,6 @@ pub struct FewRows {
     data: Vec<f32>,
     n_out: usize,
     n_in: usize,
-    /// Number of terms summed before the sum is added to the output.
-    n_at_once: usize,
 }
 
 impl FewRows {
@@ -48,21 +42,7 @@ impl FewRows {
                 to.zip(from).for_each(|(to, from)| *to = *from);
             }
         });
-        Self {
-            data,
-            n_out,
-            n_in,
-            n_at_once: terms_at_once(n_in).max(1),
-        }
-    }
-
-    /// Whether a product with repacked weights is bit-identical to [`product`], on this machine and for these sizes.
-    pub fn is_usable(n_out: usize, n_in: usize) -> bool {
-        static IS_USABLE: OnceLock<bool> = OnceLock::new();
-        // With fewer outputs or inputs, `gemm` may sum in other ways; such products are cheap anyway.
-        n_out > PANEL
-            && n_in >= FEWEST_TERMS
-            && *IS_USABLE.get_or_init(|| [(70, 40), (130, 1500)].into_iter().all(is_same))
+        Self { data, n_out, n_in }
     }
 
     /// The weights in their original order. // [n_out, n_in], or [n_in, n_out] when `is_input_major`
@@ -89,24 +69,6 @@ impl FewRows {
     pub fn held(&self) -> usize {
         self.data.capacity() * size_of::<f32>()
     }
-}
-
-/// Whether products of this shape are bit-identical to [`product`].
-fn is_same((n_out, n_in): (usize, usize)) -> bool {
-    let value = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0;
-    let rows: Vec<f32> = (0..2 * n_in).map(value).collect();
-    let weight: Vec<f32> = (0..n_out * n_in).map(|i| value(i + 5)).collect();
-    let mut found = [(); 2].map(|()| (0..2 * n_out).map(value).collect::<Vec<f32>>());
-    let laid_out = FewRows::of(&weight, n_out, n_in, false);
-    few_rows(&laid_out, &rows, true, &mut found[0]);
-    product(
-        &mut MatrixMut::new(&mut found[1], 2, n_out, n_out),
-        Matrix::row_major(&rows, 2, n_in),
-        Matrix::row_major(&weight, n_out, n_in).transposed(),
-        true,
-        Threads::One,
-    );
-    found[0] == found[1]
 }
 
 /// `to = from · weights`, or `to += from · weights` when `accumulate`. // from: [row, n_in]; to: [row, n_out]
@@ -136,8 +98,7 @@ pub fn few_rows(weights: &FewRows, from: &[f32], accumulate: bool, to: &mut [f32
 }
 
 fn some_rows<const N: usize>(weights: &FewRows, from: &[f32], accumulate: bool, to: &mut [f32]) {
-    // `gemm` always uses the best instructions, whatever level is requested.
-    let level = Level::best();
+    let level = Level::current();
     let (n_in, n_out) = (weights.n_in, weights.n_out);
     let rows: [&[f32]; N] = std::array::from_fn(|i| &from[i * n_in..][..n_in]);
     let mut sums = vec![[[0.0f32; PANEL]; N]; n_out.div_ceil(PANEL)];
@@ -156,13 +117,7 @@ fn some_rows<const N: usize>(weights: &FewRows, from: &[f32], accumulate: bool, 
         .zip(weights.data.par_chunks((n_in * PANEL).max(1)))
         .with_min_len(n_at_once);
     tasks.for_each(|(sums, panel)| {
-        level.run(Panel {
-            panel,
-            rows,
-            n_at_once: weights.n_at_once,
-            accumulate,
-            sums,
-        });
+        level.run(Panel { panel, rows, sums });
     });
     for (panel_idx, panel) in sums.iter().enumerate() {
         let outputs = panel_idx * PANEL..((panel_idx + 1) * PANEL).min(n_out);
@@ -178,8 +133,6 @@ struct Panel<'a, const N: usize> {
     /// [input, PANEL]
     panel: &'a [f32],
     rows: [&'a [f32]; N],
-    n_at_once: usize,
-    accumulate: bool,
     sums: &'a mut [[f32; PANEL]; N],
 }
 
@@ -199,10 +152,9 @@ impl<const N: usize> Kernel for Panel<'_, N> {
 impl<const N: usize> Panel<'_, N> {
     #[inline(always)]
     fn vectors<L: Lanes, const VECTORS: usize>(self, l: L) {
-        let mut is_first = !self.accumulate;
         let mut start = 0;
         while start < self.rows[0].len() {
-            let end = (start + self.n_at_once).min(self.rows[0].len());
+            let end = (start + TERMS).min(self.rows[0].len());
             let (panel, _) =
                 L::vectors(&self.panel[start * PANEL..end * PANEL]).as_chunks::<VECTORS>();
             let mut part = [[l.splat(0.0); VECTORS]; N];
@@ -216,10 +168,9 @@ impl<const N: usize> Panel<'_, N> {
             }
             for (sums, part) in self.sums.iter_mut().zip(&part) {
                 for (sum, part) in L::vectors_mut(sums).iter_mut().zip(part) {
-                    *sum = if is_first { *part } else { l.add(*sum, *part) };
+                    *sum = l.add(*sum, *part);
                 }
             }
-            is_first = false;
             start = end;
         }
     }
@@ -228,13 +179,11 @@ impl<const N: usize> Panel<'_, N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::{Matrix, MatrixMut, Threads, product};
 
     #[test]
     fn repacked_weights_give_bit_identical_products() {
         let value = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0;
-        if !FewRows::is_usable(PANEL + 1, FEWEST_TERMS) {
-            return;
-        }
         for (n_out, n_in) in [(65, 3), (100, 511), (200, 513), (130, 768), (70, 3072)] {
             let weight: Vec<f32> = (0..n_out * n_in).map(value).collect();
             for is_input_major in [false, true] {
@@ -259,14 +208,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_sum_is_split_at_the_same_terms_as_in_the_product() {
-        for n_inner in [1, 2, 3, 100, 512] {
-            assert_eq!(terms_at_once(n_inner), n_inner);
-        }
-        let cut = terms_at_once(3000);
-        assert!((64..=3000).contains(&cut), "{cut}");
     }
 }

@@ -5,7 +5,6 @@ pub mod amx;
 mod block_rounding;
 mod elementwise;
 mod few_rows;
-mod in_lanes;
 pub mod logit_row;
 mod product;
 pub mod recurrent;
@@ -25,8 +24,8 @@ pub use elementwise::{
     multiply_assign, norms_of_rows, rms_norm, scale_assign,
 };
 pub use few_rows::{FewRows, few_rows};
-pub use product::{Matrix, MatrixMut, Threads, product};
+pub use product::{Matrix, MatrixMut, Onto, Stored, Threads, product, product_onto};
 pub use rounding::NumberFormat;
 pub use squares::sum_of_squares;
 pub use stored::widen_bf16;
-pub use tiles::{Tile, tiles};
+pub use tiles::Tile;

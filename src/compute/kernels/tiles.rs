@@ -22,13 +22,17 @@ impl Tile<'_> {
         self.n_rows
     }
 
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
     /// One row of the tile.
     ///
-    /// When `row_idx` is out of range.
+    /// # Panics
     /// When the tile has no such row.
     pub fn row(&mut self, row_idx: usize) -> &mut [f32] {
         assert!(row_idx < self.n_rows, "a tile of {} rows", self.n_rows);
-        // SAFETY: `tiles` checked that all rows of the tile are within the matrix, part of whose exclusive borrow the tile holds;
+        // SAFETY: `cut` checked that all rows of the tile are within the matrix, part of whose exclusive borrow the tile holds;
         // the returned slice borrows the tile, so no two such slices exist at once.
         #[expect(unsafe_code)]
         unsafe {
@@ -37,26 +41,33 @@ impl Tile<'_> {
     }
 }
 
-/// Cuts a matrix of rows of `width` into tiles of at most `n_rows` × `n_cols`, ordered by column band.
+/// Cuts a matrix of `size` rows and columns, whose rows begin `stride` apart, into tiles of at most `at_most` rows and columns,
+/// ordered by column band.
 ///
 /// # Panics
-/// When the matrix is not a whole number of rows, or `n_cols` is 0.
-pub fn tiles(matrix: &mut [f32], width: usize, n_rows: usize, n_cols: usize) -> Vec<Tile<'_>> {
-    if matrix.is_empty() {
+/// When the last element is outside the matrix, rows overlap, or tiles have no columns.
+pub(super) fn cut(
+    matrix: &mut [f32],
+    size: [usize; 2],
+    stride: usize,
+    at_most: [usize; 2],
+) -> Vec<Tile<'_>> {
+    let ([n_all, width], [n_rows, n_cols]) = (size, at_most);
+    if n_all == 0 || width == 0 {
         return Vec::new();
     }
     assert!(
-        width > 0 && matrix.len().is_multiple_of(width) && n_cols > 0,
-        "{} values are not a matrix of rows of {width} in bands of {n_cols}",
+        width <= stride && (n_all - 1) * stride + width <= matrix.len() && n_cols > 0,
+        "{} values are not a {n_all} x {width} matrix in bands of {n_cols}",
         matrix.len()
     );
-    let (n_all, start) = (matrix.len() / width, matrix.as_mut_ptr());
+    let start = matrix.as_mut_ptr();
     let bands = (0..width).step_by(n_cols);
     let tile = |col_idx: usize, row_idx: usize| Tile {
-        // SAFETY: row and column are within the matrix, whose length was checked to be whole rows.
+        // SAFETY: row and column are within the matrix, whose size was checked.
         #[expect(unsafe_code)]
-        start: unsafe { start.add(row_idx * width + col_idx) },
-        stride: width,
+        start: unsafe { start.add(row_idx * stride + col_idx) },
+        stride,
         n_rows: n_rows.min(n_all - row_idx),
         n_cols: n_cols.min(width - col_idx),
         matrix: PhantomData,
@@ -76,7 +87,7 @@ mod tests {
     #[test]
     fn tiles_cover_a_matrix_exactly_once() {
         let mut matrix = vec![0.0; 5 * 6];
-        for (nth, mut tile) in tiles(&mut matrix, 6, 2, 3).into_iter().enumerate() {
+        for (nth, mut tile) in cut(&mut matrix, [5, 6], 6, [2, 3]).into_iter().enumerate() {
             for row_idx in 0..tile.n_rows() {
                 tile.row(row_idx)
                     .iter_mut()
@@ -94,7 +105,7 @@ mod tests {
     #[test]
     fn the_last_band_is_as_wide_as_the_remaining_columns() {
         let mut matrix = vec![0.0; 2 * 5];
-        for (nth, mut tile) in tiles(&mut matrix, 5, 2, 3).into_iter().enumerate() {
+        for (nth, mut tile) in cut(&mut matrix, [2, 5], 5, [2, 3]).into_iter().enumerate() {
             for row_idx in 0..tile.n_rows() {
                 tile.row(row_idx)
                     .iter_mut()

@@ -9,13 +9,10 @@ use crate::attention::{HeadInput, HeadSummary, RopeTable, Run, stream_heads};
 use crate::error::{Error, Result};
 use crate::kernels::amx::{self, Bf16Matrix};
 use crate::kernels::simd::Level;
-use crate::kernels::{self, FewRows, Matrix, MatrixMut, Threads, few_rows};
+use crate::kernels::{
+    self, FewRows, Matrix, MatrixMut, Onto, Stored, Threads, few_rows, product_onto,
+};
 use crate::pace::Pace;
-
-/// Multiply-adds between two checks for a stop: about 10 ms on two cores, 50 ms on slow ones.
-const WORK_AT_ONCE: usize = 1 << 30;
-/// Smallest number of outputs computed together: with fewer, packing would not pay off.
-const LEAST_OUTPUTS: usize = 64;
 
 /// With at most this many rows, reading weights takes as long as multiplying them.
 const FEW_ROWS: usize = 64;
@@ -52,16 +49,8 @@ impl Values {
     }
 }
 
-/// Copies the bias, if there is one, to the columns of `to` from `first` on.
-fn put_bias(weights: &HostLinear<'_>, first: usize, to: &mut Values) {
-    if let Some(bias) = &weights.bias {
-        let rows = to.data.par_chunks_mut(to.width.max(1));
-        rows.for_each(|row| row[first..first + bias.len()].copy_from_slice(bias));
-    }
-}
-
 /// The weights of a map as a matrix. // [n_in, n_out]
-fn matrix_of<'w>(weights: &HostLinear<'_>, values: &'w [f32]) -> Matrix<'w> {
+fn matrix_of<'w, T>(weights: &HostLinear<'_>, values: &'w [T]) -> Matrix<'w, T> {
     let (rows, columns) = if weights.is_input_major {
         (weights.n_in, weights.n_out)
     } else {
@@ -80,10 +69,10 @@ fn matrix_of<'w>(weights: &HostLinear<'_>, values: &'w [f32]) -> Matrix<'w> {
     }
 }
 
-/// to += W·from, or to = W·from if there is no bias, in the columns of `to` from `first` on.
-fn product_f32(
+/// to = W·from + b, in the columns of `to` from `first` on, with weights as they are stored.
+fn product_of<T: Stored>(
     from: &Values,
-    weight: &[f32],
+    weight: &[T],
     weights: &HostLinear<'_>,
     (first, to): (usize, &mut Values),
     pace: &dyn Pace,
@@ -91,44 +80,46 @@ fn product_f32(
     let n_rows = from.n_rows();
     let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
     let right = matrix_of(weights, weight);
-    let per_output = (n_rows * weights.n_in).max(1);
-    let n_at_once = (WORK_AT_ONCE / per_output).max(LEAST_OUTPUTS);
-    for start in (0..weights.n_out).step_by(n_at_once) {
-        if pace.stops() {
-            return Err(Error::Cancelled);
-        }
-        let outputs = start..(start + n_at_once).min(weights.n_out);
-        let n_outputs = outputs.len();
-        let out = to.data.get_mut(first + start..).unwrap_or_default();
-        let mut out = MatrixMut::new(out, n_rows, n_outputs, to.width);
-        let has_bias = weights.bias.is_some();
-        kernels::product(
-            &mut out,
-            left,
-            right.columns(outputs),
-            has_bias,
-            Threads::Pool,
-        );
-        pace.did((per_output * n_outputs) as u64);
+    let out = to.data.get_mut(first..).unwrap_or_default();
+    let mut out = MatrixMut::new(out, n_rows, weights.n_out, to.width);
+    let onto = match &weights.bias {
+        Some(bias) => Onto::Bias(bias),
+        None => Onto::Nothing,
+    };
+    let goes_on = goes_on(pace);
+    if goes_on(0) && product_onto(&mut out, left, right, onto, Threads::Pool, &goes_on) {
+        Ok(())
+    } else {
+        Err(Error::Cancelled)
     }
-    Ok(())
 }
 
-/// Like [`product_f32`], with weights as stored.
+/// Tells of multiply-adds that were done, and whether to go on.
+fn goes_on(pace: &dyn Pace) -> impl Fn(u64) -> bool + Sync {
+    |multiply_adds| {
+        pace.did(multiply_adds);
+        !pace.stops()
+    }
+}
+
+/// Like [`product_of`] for bf16, on the matrix tiles of processors that have them.
 fn product_bf16(
     from: &Values,
     bits: &[u16],
     weights: &HostLinear<'_>,
-    to: &mut Values,
+    (first, to): (usize, &mut Values),
     pace: &dyn Pace,
 ) -> Result<()> {
+    if !amx::is_usable() || first > 0 || to.width != weights.n_out {
+        return product_of(from, bits, weights, (first, to), pace);
+    }
     let matrix = Bf16Matrix::new(bits, weights.n_out, weights.n_in, weights.is_input_major);
+    if let Some(bias) = &weights.bias {
+        let rows = to.data.par_chunks_mut(to.width.max(1));
+        rows.for_each(|row| row.copy_from_slice(bias));
+    }
     let has_bias = weights.bias.is_some();
-    let goes_on = |multiply_adds: u64| {
-        pace.did(multiply_adds);
-        !pace.stops()
-    };
-    if amx::product_bf16(&mut to.data, &from.data, matrix, has_bias, &goes_on) {
+    if amx::product_bf16(&mut to.data, &from.data, matrix, has_bias, &goes_on(pace)) {
         Ok(())
     } else {
         Err(Error::Cancelled)
@@ -166,17 +157,32 @@ fn multiply(
     to: &mut Values,
     pace: &dyn Pace,
 ) -> Result<()> {
-    let n_rows = from.n_rows();
-    to.reshape(n_rows, weights.n_out);
-    put_bias(weights, 0, to);
+    to.reshape(from.n_rows(), weights.n_out);
+    multiply_part(from, weights, (0, to), pace)
+}
+
+/// Like [`multiply`], in the columns of `to` from `first` on.
+fn multiply_part(
+    from: &Values,
+    weights: &HostLinear<'_>,
+    (first, to): (usize, &mut Values),
+    pace: &dyn Pace,
+) -> Result<()> {
     match &weights.weight {
-        HostWeight::F32(weight) => product_f32(from, weight, weights, (0, to), pace),
-        HostWeight::Lent(weight) => product_f32(from, weight, weights, (0, to), pace),
-        HostWeight::Columns { whole, .. } => product_f32(from, whole, weights, (0, to), pace),
-        HostWeight::Bf16(bits) => product_bf16(from, bits, weights, to, pace),
+        HostWeight::F32(weight) => product_of(from, weight, weights, (first, to), pace),
+        HostWeight::Lent(weight) => product_of::<f32>(from, weight, weights, (first, to), pace),
+        HostWeight::Columns { whole, .. } => {
+            product_of::<f32>(from, whole, weights, (first, to), pace)
+        }
+        HostWeight::Bf16(bits) => product_bf16(from, bits, weights, (first, to), pace),
         HostWeight::FewRows(laid_out) => {
             if pace.stops() {
                 return Err(Error::Cancelled);
+            }
+            let n_rows = from.n_rows();
+            if let Some(bias) = &weights.bias {
+                let rows = to.data.chunks_mut(to.width.max(1));
+                rows.for_each(|row| row.copy_from_slice(bias));
             }
             few_rows(laid_out, &from.data, weights.bias.is_some(), &mut to.data);
             pace.did((n_rows * weights.n_in * weights.n_out) as u64);
@@ -198,8 +204,7 @@ fn read_and_multiply(
     to.reshape(from.n_rows(), later.n_out);
     for outputs in later.ranges(READ_AT_ONCE * rayon::current_num_threads()) {
         let part = (later.read)(outputs.clone())?;
-        put_bias(&part, outputs.start, to);
-        product_f32(from, &part.widened(), &part, (outputs.start, to), pace)?;
+        multiply_part(from, &part, (outputs.start, to), pace)?;
     }
     Ok(())
 }
@@ -210,6 +215,10 @@ impl Ops for Cpu {
     type Norm<'a> = HostNorm<'a>;
 
     fn takes_bf16(&self) -> bool {
+        true
+    }
+
+    fn takes_bf16_whole(&self) -> bool {
         amx::is_usable()
     }
 
@@ -226,8 +235,8 @@ impl Ops for Cpu {
     }
 
     fn for_few_rows<'a>(&self, host: HostLinear<'a>) -> HostLinear<'a> {
-        let is_narrow = matches!(host.weight, HostWeight::Bf16(_) | HostWeight::FewRows(_));
-        if is_narrow || !FewRows::is_usable(host.n_out, host.n_in) {
+        let is_on_tiles = matches!(host.weight, HostWeight::Bf16(_)) && amx::is_usable();
+        if is_on_tiles || matches!(host.weight, HostWeight::FewRows(_)) {
             return host;
         }
         let values = host.widened();

@@ -122,6 +122,11 @@ pub trait Ops: Sync {
         false
     }
 
+    /// Whether bf16 weights are multiplied as a whole matrix at best, instead of a part at a time.
+    fn takes_bf16_whole(&self) -> bool {
+        self.takes_bf16()
+    }
+
     /// Moves weights to the device.
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;
     fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<Self::Norm<'a>>;

@@ -124,7 +124,9 @@ pub(super) fn product_by(
                 did(work)
             }
         };
-        let tiles = kernels::tiles(out, n_out, ROWS_AT_ONCE, OUTPUTS_AT_ONCE);
+        let n_rows = out.len() / n_out.max(1);
+        let mut out = MatrixMut::new(out, n_rows, n_out, n_out);
+        let tiles = out.tiles(ROWS_AT_ONCE, OUTPUTS_AT_ONCE);
         match threads {
             Threads::One => tiles.into_iter().enumerate().all(compute),
             Threads::Pool => tiles.into_par_iter().enumerate().all(compute),

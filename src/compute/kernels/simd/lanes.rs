@@ -62,7 +62,11 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; WIDTH] {
 
 impl Lanes for Portable {
     const N: usize = WIDTH;
-    const REGISTERS: usize = 16;
+    const REGISTERS: usize = if cfg!(target_arch = "aarch64") {
+        32
+    } else {
+        16
+    };
     type Vector = [f32; WIDTH];
     type Mask = [bool; WIDTH];
 
@@ -93,8 +97,12 @@ impl Lanes for Portable {
 
     #[inline(always)]
     fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
-        // Not `f32::mul_add`: without the instruction it is one function call per value.
-        each(|i| a[i] * b[i] + c[i])
+        // Not `f32::mul_add` everywhere: without the instruction it is one function call per value.
+        if cfg!(target_arch = "aarch64") {
+            each(|i| a[i].mul_add(b[i], c[i]))
+        } else {
+            each(|i| a[i] * b[i] + c[i])
+        }
     }
 
     #[inline(always)]

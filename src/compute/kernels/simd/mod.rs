@@ -24,6 +24,7 @@ pub use level::Level;
 pub use norms::row_norms;
 pub use packed::{Keys, Queries, VALUE_BLOCK, Values};
 pub use pairs::{PairSums, add_pair_columns, pair_sums};
+pub(super) use panels::add_products;
 pub use panels::{scores_of, weigh};
 pub use plain_softmax::softmax_assign;
 pub use scores::{RowKnobs, ScoreSums, score_row};

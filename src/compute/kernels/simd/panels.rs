@@ -217,10 +217,10 @@ fn tile_of_values<L: Lanes, const VECTORS: usize, const ROWS: usize>(
     }
 }
 
-/// tile += left · right, step by step along the inner dimension; both products use it. A row of `left` must be at least as long
+/// tile += left · right, step by step along the inner dimension; every product uses it. A row of `left` must be at least as long
 /// as `right`. // left: [row][inner]; right: [inner, vector]
 #[inline(always)]
-fn add_products<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+pub(in crate::kernels) fn add_products<L: Lanes, const ROWS: usize, const VECTORS: usize>(
     l: L,
     left: &[&[f32]; ROWS],
     right: &[[L::Vector; VECTORS]],

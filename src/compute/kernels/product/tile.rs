@@ -1,0 +1,294 @@
+//! A part of a product: rows that are laid out times some columns.
+
+use std::ops::Range;
+
+use super::lines::Lines;
+use super::side::{Form, Lay, Side, VECTORS, blocks};
+use super::stored::Stored;
+use super::{Onto, TERMS};
+use crate::kernels::simd::{Kernel, Lanes, add_products};
+use crate::kernels::tiles::Tile;
+
+/// Lines that are multiplied with a panel at once: as many as leave registers for its vectors.
+const fn lines_at_once(registers: usize) -> usize {
+    if registers >= 32 { 8 } else { 4 }
+}
+
+/// Panels, or lines, of rows whose sums with all columns of the task stay in the L2 cache.
+const PANELS_AT_ONCE: usize = 3;
+const LINES_AT_ONCE: usize = 128;
+/// Panels of rows with which columns are multiplied as they lie: with so few, copying them would take as long.
+const FEW_PANELS: usize = 2;
+
+/// Memory of a task, used again by the next one.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    columns: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+/// All rows times some columns.
+pub(super) struct Task<'a, T> {
+    pub rows: &'a Side,
+    pub columns: Lines<'a, T>,
+    pub onto: Onto<'a>,
+    pub out: Tile<'a>,
+    pub buffer: &'a mut Buffer,
+}
+
+impl<T: Stored> Kernel for Task<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self, l: L) {
+        match self.rows.form {
+            Form::Across => self.rows_across(l),
+            Form::Along => self.columns_across(l),
+        }
+    }
+}
+
+impl<T: Stored> Task<'_, T> {
+    /// Panels of columns times lines of rows.
+    #[inline(always)]
+    fn columns_across<L: Lanes>(&mut self, l: L) {
+        let (rows, columns) = (self.rows, &self.columns);
+        let n_padded = columns.n_lines.next_multiple_of(L::N);
+        let Buffer {
+            columns: panels,
+            sums,
+        } = &mut *self.buffer;
+        let kept = Kept::of(columns.n_terms, rows.n_lines <= LINES_AT_ONCE);
+        panels.resize(n_padded * kept.n_terms, 0.0);
+        sums.resize(LINES_AT_ONCE.min(rows.n_lines) * n_padded, 0.0);
+        for first in (0..rows.n_lines).step_by(LINES_AT_ONCE) {
+            let n_rows = LINES_AT_ONCE.min(rows.n_lines - first);
+            let sums = &mut sums[..n_rows * n_padded]; // [row, column]
+            for (nth, sums) in sums.chunks_exact_mut(n_padded).enumerate() {
+                match self.onto {
+                    Onto::Nothing => sums.fill(0.0),
+                    Onto::Itself => {
+                        sums[..columns.n_lines].copy_from_slice(self.out.row(first + nth));
+                    }
+                    Onto::Bias(bias) => sums[..columns.n_lines].copy_from_slice(bias),
+                }
+            }
+            for terms in blocks(columns.n_terms) {
+                let n_terms = terms.len();
+                let panels = &mut panels[kept.place(&terms, n_padded)];
+                if first == 0 {
+                    Lay {
+                        form: Form::Across,
+                        lines: columns,
+                        terms: terms.clone(),
+                        to: panels,
+                    }
+                    .run(l);
+                }
+                Block {
+                    panels,
+                    lines: &rows.data[terms.start * rows.n_lines + first * n_terms..],
+                    stride: n_terms,
+                    n_lines: n_rows,
+                    n_terms,
+                    n_padded,
+                }
+                .multiply(l, sums);
+            }
+            for (nth, sums) in sums.chunks_exact(n_padded).enumerate() {
+                let to = self.out.row(first + nth);
+                to.copy_from_slice(&sums[..columns.n_lines]);
+            }
+        }
+    }
+
+    /// Panels of rows times lines of columns; the result is turned back.
+    #[inline(always)]
+    fn rows_across<L: Lanes>(&mut self, l: L) {
+        let (rows, columns) = (self.rows, &self.columns);
+        let n_columns = columns.n_lines;
+        let width = VECTORS * L::N;
+        let Buffer {
+            columns: copied,
+            sums,
+        } = &mut *self.buffer;
+        let are_few = rows.n_padded <= FEW_PANELS * width;
+        let in_place = columns.in_place().filter(|_| are_few);
+        let n_at_once = PANELS_AT_ONCE * width;
+        let kept = Kept::of(columns.n_terms, rows.n_padded <= n_at_once);
+        if in_place.is_none() {
+            copied.resize(n_columns * kept.n_terms, 0.0);
+        }
+        sums.resize(n_columns * n_at_once.min(rows.n_padded), 0.0);
+        for first in (0..rows.n_padded).step_by(n_at_once) {
+            let n_padded = n_at_once.min(rows.n_padded - first);
+            let here = first..rows.n_lines.min(first + n_padded);
+            let sums = &mut sums[..n_columns * n_padded]; // [column, row]
+            match self.onto {
+                Onto::Nothing => sums.fill(0.0),
+                Onto::Itself => {
+                    for (nth, row_idx) in here.clone().enumerate() {
+                        let to = sums[nth..].iter_mut().step_by(n_padded);
+                        let from = self.out.row(row_idx).iter();
+                        to.zip(from).for_each(|(to, from)| *to = *from);
+                    }
+                }
+                Onto::Bias(bias) => {
+                    let columns = sums.chunks_exact_mut(n_padded).zip(bias);
+                    columns.for_each(|(sums, bias)| sums.fill(*bias));
+                }
+            }
+            for terms in blocks(columns.n_terms) {
+                let n_terms = terms.len();
+                let at = terms.start * rows.n_padded + first * n_terms;
+                let (lines, stride) = match in_place {
+                    Some((lines, stride)) => (&lines[terms.start..], stride),
+                    None => {
+                        let copied = &mut copied[kept.place(&terms, n_columns)];
+                        if first == 0 {
+                            columns.copy(0..n_columns, &terms, copied);
+                        }
+                        (&*copied, n_terms)
+                    }
+                };
+                Block {
+                    panels: &rows.data[at..at + n_padded * n_terms],
+                    lines,
+                    stride,
+                    n_lines: n_columns,
+                    n_terms,
+                    n_padded,
+                }
+                .multiply(l, sums);
+            }
+            turn(sums, n_padded, here, &mut self.out);
+        }
+    }
+}
+
+/// Columns that a task has laid out: all blocks of terms if they are used again, or one block at a time.
+struct Kept {
+    n_terms: usize,
+    is_one_block: bool,
+}
+
+impl Kept {
+    fn of(n_terms: usize, is_one_block: bool) -> Self {
+        let n_terms = if is_one_block {
+            n_terms.min(TERMS)
+        } else {
+            n_terms
+        };
+        Self {
+            n_terms,
+            is_one_block,
+        }
+    }
+
+    /// Where a block of so many lines lies.
+    fn place(&self, terms: &Range<usize>, n_lines: usize) -> Range<usize> {
+        let start = if self.is_one_block { 0 } else { terms.start };
+        start * n_lines..(start + terms.len()) * n_lines
+    }
+}
+
+/// Exchanges lines and columns. // from: [column, row]
+#[inline(always)]
+fn turn(from: &[f32], n_padded: usize, rows: Range<usize>, to: &mut Tile<'_>) {
+    const TOGETHER: usize = 16;
+    let n_columns = to.n_cols();
+    let (n_whole, n_rows) = (n_columns / TOGETHER * TOGETHER, rows.len());
+    for first in (0..n_whole).step_by(TOGETHER) {
+        let lines: [&[f32]; TOGETHER] =
+            std::array::from_fn(|nth| &from[(first + nth) * n_padded..][..n_rows]);
+        for (nth, row_idx) in rows.clone().enumerate() {
+            let to = &mut to.row(row_idx)[first..][..TOGETHER];
+            for (to, line) in to.iter_mut().zip(&lines) {
+                *to = line[nth];
+            }
+        }
+    }
+    let from = &from[n_whole * n_padded..];
+    for (nth, row_idx) in rows.enumerate() {
+        let from = from.iter().skip(nth).step_by(n_padded);
+        let to = to.row(row_idx)[n_whole..].iter_mut();
+        to.zip(from).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// Panels times lines, for a block of terms.
+struct Block<'a> {
+    /// [panel][term][line of the panel]
+    panels: &'a [f32],
+    /// [line, stride], of which the first terms count
+    lines: &'a [f32],
+    stride: usize,
+    n_lines: usize,
+    n_terms: usize,
+    /// Lines in all panels.
+    n_padded: usize,
+}
+
+impl Block<'_> {
+    /// Adds the block's sums. // sums: [line, n_padded]
+    #[inline(always)]
+    fn multiply<L: Lanes>(&self, l: L, sums: &mut [f32]) {
+        if L::REGISTERS >= 32 {
+            self.panels::<L, { lines_at_once(32) }>(l, sums);
+        } else {
+            self.panels::<L, { lines_at_once(16) }>(l, sums);
+        }
+    }
+
+    #[inline(always)]
+    fn panels<L: Lanes, const LINES: usize>(&self, l: L, sums: &mut [f32]) {
+        let width = VECTORS * L::N;
+        for (nth, panel) in self.panels.chunks(width * self.n_terms).enumerate() {
+            let column = nth * width;
+            match panel.len() / self.n_terms / L::N {
+                1 => self.lines::<L, LINES, 1>(l, panel, column, sums),
+                2 => self.lines::<L, LINES, 2>(l, panel, column, sums),
+                _ => self.lines::<L, LINES, VECTORS>(l, panel, column, sums),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn lines<L: Lanes, const LINES: usize, const N: usize>(
+        &self,
+        l: L,
+        panel: &[f32],
+        column: usize,
+        sums: &mut [f32],
+    ) {
+        let (panel, _) = L::vectors(panel).as_chunks::<N>();
+        let n_whole = self.n_lines / LINES * LINES;
+        for line in (0..n_whole).step_by(LINES) {
+            self.tile::<L, LINES, N>(l, panel, line, column, sums);
+        }
+        for line in n_whole..self.n_lines {
+            self.tile::<L, 1, N>(l, panel, line, column, sums);
+        }
+    }
+
+    #[inline(always)]
+    fn tile<L: Lanes, const LINES: usize, const N: usize>(
+        &self,
+        l: L,
+        panel: &[[L::Vector; N]],
+        line: usize,
+        column: usize,
+        sums: &mut [f32],
+    ) {
+        let mut tile = [[l.splat(0.0); N]; LINES];
+        let lines: [&[f32]; LINES] =
+            std::array::from_fn(|nth| &self.lines[(line + nth) * self.stride..][..self.n_terms]);
+        add_products(l, &lines, panel, &mut tile);
+        for (nth, tile) in tile.into_iter().enumerate() {
+            let to = &mut sums[(line + nth) * self.n_padded + column..];
+            let to = L::vectors_mut(to).first_chunk_mut::<N>();
+            let to = to.expect("sums are as wide as all panels");
+            *to = std::array::from_fn(|nth| l.add(to[nth], tile[nth]));
+        }
+    }
+}
