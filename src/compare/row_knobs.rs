@@ -25,6 +25,7 @@ pub(super) fn row(list: &mut List, row: Option<&BlockRow>) {
         let words = match join {
             Join::Adds => "adds",
             Join::AddsAndSwaps => "adds and swaps",
+            Join::KeepsAndAdds => "keeps and adds",
         };
         list.word(Computation, "second_state", words);
     }
@@ -88,6 +89,7 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
         "added_places",
         places.unwrap_or("none".to_owned()),
     );
+    list.word(Shape, "narrowed_queries", spec.narrowed.is_some());
     list.word(Shape, "sum_with_kept", spec.sum_with_kept.is_some());
     let experts = spec.experts.as_ref().map_or(0, |experts| experts.q.len());
     list.word(Shape, "head_experts", experts);

@@ -184,6 +184,7 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     list.count(Shape, "constant_rows", embed.constants.len());
     let n_made = embed.made.as_ref().map_or(0, |made| made.parts.len());
     list.count(Shape, "made_row_parts", n_made);
+    list.word(Computation, "embed_neighbours", embed.has_neighbours);
     list.word(Shape, "embed_projection", embed.projection.is_some());
     if embed.projection.is_some() {
         list.word(Computation, "projects_first", embed.projects_first);
@@ -255,6 +256,8 @@ fn block(list: &mut List, spec: &BlockSpec) {
         "conformer",
         conformer.unwrap_or("no".to_owned()),
     );
+    let bottleneck = spec.bottleneck.as_ref().map(|of| of.words());
+    list.word(Shape, "bottleneck", bottleneck.unwrap_or("none".to_owned()));
     match &spec.feed_forward {
         FeedForward::Dense(mlp) => {
             list.word(Shape, "experts", "none");
@@ -480,7 +483,8 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         None => "none",
         Some(NormKind::LayerNorm) => "layer_norm",
         Some(NormKind::RmsNorm) => "rms_norm",
-        Some(NormKind::Fixed) => "batch_norm",
+        Some(NormKind::Fixed) if norm.is_some_and(|norm| norm.statistics.is_some()) => "batch_norm",
+        Some(NormKind::Fixed) => "gain and bias alone",
     };
     // The kind of a norm, or its absence, does not change the shapes of hooks.
     list.word(Computation, name, kind);

@@ -23,7 +23,7 @@ pub(super) fn bias_factors<O: Ops>(
 ) -> Result<Vec<f32>> {
     match gate {
         BiasGate::Shares(gate) => shares(gate, shelf, rows),
-        BiasGate::Profiles(gate) => {
+        BiasGate::Profiles(gate) | BiasGate::Values(gate) => {
             let (ops, map) = (shelf.ops, shelf.linear(&gate.map)?);
             let (mut from, mut mapped) = (O::Buffer::default(), O::Buffer::default());
             ops.put(rows, gate.map.n_in, &mut from)?;

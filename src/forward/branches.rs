@@ -7,6 +7,7 @@ use attnscope_spec::{AddedConvolution, BlockSpec, CrossSpec, Mixer};
 use super::added_convolution::add_convolved;
 use super::attend::{AttentionRun, output};
 use super::block_weights::{BlockWeights, CrossWeights, MixerWeights};
+use super::bottleneck::run_inside;
 use super::conformer::{add_before, add_convolution};
 use super::context::BlockContext;
 use super::copies::repeat;
@@ -45,6 +46,9 @@ pub(super) fn run_branches<O: Ops>(
     if let (Some(last), Some(of_last)) = (spec.last_mixer.as_deref(), &weights.last_mixer) {
         let (spec, weights) = ((spec, last), (weights, of_last));
         return run_with_last(context, spec, weights, resid, s, hooks);
+    }
+    if let Some(bottleneck) = spec.bottleneck.as_deref() {
+        return run_inside(context, (spec, bottleneck), weights, resid, s, hooks);
     }
     if let Some(conformer) = spec.conformer.as_deref() {
         add_before(context, conformer, resid)?;
@@ -155,7 +159,7 @@ fn convolutions(spec: &BlockSpec) -> [Option<&AddedConvolution>; 2] {
 }
 
 /// Adds the output of attention to the residual, or to all streams. A parallel block adds it at its end.
-fn add_attention<O: Ops>(
+pub(super) fn add_attention<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
     weights: &BlockWeights<'_, O>,
@@ -221,7 +225,7 @@ pub(super) fn feed_forward_output<O: Ops>(
 }
 
 /// Adds the output of the feed-forward layer to the residual, and in a parallel block that of attention.
-fn add_feed_forward<O: Ops>(
+pub(super) fn add_feed_forward<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
     weights: &BlockWeights<'_, O>,

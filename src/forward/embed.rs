@@ -61,6 +61,9 @@ pub fn embed<O: Ops>(
         leave_out(dropped, sequence, width, &mut rows);
     }
     width = add_constants(ops, (model, spec), width, &mut rows)?;
+    if spec.has_neighbours {
+        (width, rows) = (3 * width, between_neighbours(&rows, width));
+    }
     if spec.projects_first {
         ops.put(&rows, width, scratch)?;
         project(scratch, resid)?;
@@ -162,7 +165,20 @@ pub fn embedding_parts<O: Ops>(
         let factor = factors(dropped, sequence)(id);
         row.iter_mut().for_each(|value| *value *= factor);
     }
-    let width = add_constants(ops, (model, spec), spec.tokens.width, &mut row)?;
+    let mut width = add_constants(ops, (model, spec), spec.tokens.width, &mut row)?;
+    if spec.has_neighbours {
+        let n = sequence.len();
+        let mut rows = vec![0.0; n * width];
+        add_tokens(
+            (model, spec),
+            &sequence.tokens,
+            &sequence.positions,
+            &mut rows,
+        )?;
+        let all = between_neighbours(&rows, width);
+        width *= 3;
+        row = all[position_idx * width..][..width].to_vec();
+    }
     if let Some(linear) = spec.projection.as_ref().filter(|_| spec.projects_first) {
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
@@ -267,6 +283,21 @@ fn made_row<O: Ops>(
     ops.activate(made.activation, &mut to)?;
     ops.linear(&to, &shelf.linear(&made.down)?, &mut from, pace)?;
     Ok(ops.get(&from)?.values.into_owned())
+}
+
+/// Puts each row between the next one and the one before it. // rows: [position, width] → [position, 3 · width]
+fn between_neighbours(rows: &[f32], width: usize) -> Vec<f32> {
+    let all: Vec<&[f32]> = rows.chunks(width.max(1)).collect();
+    let none = vec![0.0; width];
+    let mut between = Vec::with_capacity(3 * rows.len());
+    for (idx, row) in all.iter().enumerate() {
+        let before = idx.checked_sub(1).map_or(&none[..], |idx| all[idx]);
+        let next = all.get(idx + 1).copied().unwrap_or(&none);
+        for part in [next, row, before] {
+            between.extend_from_slice(part);
+        }
+    }
+    between
 }
 
 /// Zeroes the rows of the left-out token, and scales up the others to compensate. // rows: [position, d_embed]

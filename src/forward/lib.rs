@@ -8,6 +8,7 @@ mod attention_pooling;
 mod bias_factors;
 mod block;
 mod block_weights;
+mod bottleneck;
 mod branches;
 mod conformer;
 mod context;

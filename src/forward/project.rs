@@ -9,6 +9,7 @@ use super::added_convolution::add_convolved;
 use super::added_places::at_places;
 use super::bias_factors::bias_factors;
 use super::block_weights::AttentionWeights;
+use super::bottleneck::narrowed;
 use super::context::BlockContext;
 use super::difference::pair_values;
 use super::emit::emit;
@@ -136,8 +137,13 @@ pub(super) fn project_only<O: Ops>(
         }
         None => [None, None],
     };
-    let q_in = placed[0].as_ref().unwrap_or(attn_in);
-    let k_in = placed[1].as_ref().unwrap_or(keys_in);
+    let narrow = match spec.narrowed.as_deref() {
+        Some(by) => Some(narrowed(context, by, attn_in)?),
+        None => None,
+    };
+    let [placed_q, placed_k] = &placed;
+    let q_in = placed_q.as_ref().or(narrow.as_ref()).unwrap_or(attn_in);
+    let k_in = placed_k.as_ref().or(narrow.as_ref()).unwrap_or(keys_in);
     let reach_values = spec
         .places
         .as_ref()

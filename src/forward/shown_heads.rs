@@ -14,6 +14,7 @@ use attnscope_spec::{BlockSpec, SelfSpec};
 
 use super::attend::attend;
 use super::block_weights::AttentionWeights;
+use super::bottleneck::read_inside;
 use super::conformer::before_attention;
 use super::context::BlockContext;
 use super::global_tokens::{global_keys, measure_globals, tell_globals};
@@ -46,6 +47,8 @@ pub fn attend_heads<O: Ops>(
     let resid = read.as_ref().unwrap_or(resid);
     let before = before_attention(context, block, resid)?;
     let resid = before.as_ref().unwrap_or(resid);
+    let inside = read_inside(context, block, resid)?;
+    let resid = inside.as_ref().unwrap_or(resid);
     let n_heads = spec.attention.n_heads;
     let (attention, projections) = spec.of_head(heads.start);
     let weights = AttentionWeights::read(context.shelf(), &block.attn_pre, projections, n_heads)?;

@@ -1,10 +1,14 @@
-//! Whole matrices of maps that are stored otherwise: in groups, as some of the inputs of another, or for both halves of an input.
+//! Whole matrices of maps that are stored otherwise: in groups, as some of the inputs of another, in two tensors, or for both halves of
+//! an input.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
+use attnscope_checkpoint::Tensors;
+use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
 use attnscope_compute::ops::{HostLinear, HostWeight};
-use attnscope_spec::LinearSource;
+use attnscope_spec::{LastInputs, LinearSource};
 
 /// The matrix of a map that is stored in groups, or as some inputs of a wider one. // [n_out, n_in]
 pub(super) fn whole_of(stored: &[f32], source: &LinearSource) -> Vec<f32> {
@@ -27,6 +31,31 @@ fn ungrouped(kernel: &[f32], source: &LinearSource) -> Vec<f32> {
         row[first..first + width].copy_from_slice(from);
     }
     whole
+}
+
+/// Adds the inputs that another tensor maps, behind those of a map whose rows are outputs. // outputs: of the whole map
+///
+/// # Errors
+/// When the tensor is missing or has the wrong shape.
+pub(super) fn with_last_inputs<'a>(
+    tensors: &Tensors,
+    first: HostLinear<'a>,
+    (last, n_out): (&LastInputs, usize),
+    outputs: Range<usize>,
+) -> Result<HostLinear<'a>> {
+    let stored = tensors.expect(&last.tensor, &[last.n, n_out])?.widen()?;
+    let values = first.widened();
+    let mut whole = Vec::with_capacity(outputs.len() * (first.n_in + last.n));
+    for (output, row) in outputs.zip(values.chunks(first.n_in.max(1))) {
+        whole.extend_from_slice(row);
+        whole.extend(stored.iter().skip(output).step_by(n_out.max(1)));
+    }
+    drop(values);
+    Ok(HostLinear {
+        n_in: first.n_in + last.n,
+        weight: HostWeight::F32(Cow::Owned(whole)),
+        ..first
+    })
 }
 
 /// Makes a map that applies its matrix to both halves of an input and adds the results.

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::low_rank::with_low_rank;
 use super::norms::read_norm;
 use super::rounded::{largest_beside, rounded};
-use super::stored_forms::{for_both_halves, whole_of};
+use super::stored_forms::{for_both_halves, whole_of, with_last_inputs};
 
 /// Reader of weights for one device.
 pub(super) struct WeightReader<'a, O> {
@@ -112,6 +112,12 @@ pub(super) fn read_linear<'a>(
     if let Some(half) = source.half_map() {
         let once = read_linear(tensors, &half, false, fused, pace)?;
         return Ok(for_both_halves(once));
+    }
+    if let Some((first, last)) = source.before_last() {
+        let first = read_linear(tensors, &first, false, fused, pace)?;
+        let (n_out, outputs) = (source.n_stored_out, 0..source.n_out());
+        let whole = with_last_inputs(tensors, first, (last, n_out), outputs)?;
+        return Ok(scaled(rounded(whole, source.rounded, None), source.scale));
     }
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE && source.low_rank.is_none();
@@ -399,9 +405,15 @@ pub(super) fn read_linear_rows<'a>(
     takes_bf16: bool,
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
+    if let Some((first, last)) = source.before_last() {
+        let first = read_linear_rows(tensors, &first, rows.clone(), false, pace)?;
+        let whole = with_last_inputs(tensors, first, (last, source.n_stored_out), rows)?;
+        return Ok(scaled(rounded(whole, source.rounded, None), source.scale));
+    }
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let n_in = source.n_in;
-    let is_plain = source.scale == MapScale::ONE && source.rounded.is_none();
+    let is_plain =
+        source.scale == MapScale::ONE && source.rounded.is_none() && source.factors.is_none();
     let weight = if takes_bf16 && is_plain && stored.is_plain_bf16() {
         read_bf16(&stored, rows.start * n_in..rows.end * n_in, pace)?
     } else if let Some(values) = stored.borrowed() {
@@ -435,7 +447,16 @@ pub(super) fn read_linear_rows<'a>(
         bias,
         grams: Default::default(),
     };
-    Ok(scaled(rounded(linear, source.rounded, None), source.scale))
+    let linear = scaled(rounded(linear, source.rounded, None), source.scale);
+    match &source.factors {
+        Some(factors) => {
+            let shape = factors.stored_shape(source.n_stored_out);
+            let stored = tensors.expect(&factors.tensor, &shape)?.widen()?;
+            let all = factors.of(&stored, source.n_stored_out);
+            Ok(multiplied(linear, &all[rows]))
+        }
+        None => Ok(linear),
+    }
 }
 
 /// Selects the values of `part` from each row of `n_stored` values.

@@ -141,6 +141,8 @@ impl TracePlan {
             };
             let n_heads = heads.len();
             let d_resid = own.map_or(spec.d_model, |own| spec.d_resid(own, layer_idx));
+            let block = own.and_then(|own| own.blocks().get(layer_idx));
+            let d_added = block.map_or(d_resid, |block| block.d_added(d_resid));
             plan.heads.insert((stack, layer_idx), heads);
             let n_kv_heads = plan.kv_heads(stack, layer_idx, attention).len();
             let maps = spec.projections(stack, layer_idx);
@@ -156,10 +158,11 @@ impl TracePlan {
                     Hook::Z => vec![n_heads, n_queries, attention.d_value],
                     Hook::K | Hook::RotK => vec![n_kv_heads, n_keys, attention.d_head],
                     Hook::V => vec![n_kv_heads, n_keys, attention.d_value],
-                    Hook::ResidPre | Hook::AttnOut | Hook::MlpOut | Hook::ResidPost
-                        if stack != Stack::Cross =>
-                    {
+                    Hook::ResidPre | Hook::ResidPost if stack != Stack::Cross => {
                         vec![n_queries, d_resid]
+                    }
+                    Hook::AttnOut | Hook::MlpOut if stack != Stack::Cross => {
+                        vec![n_queries, d_added]
                     }
                     _ => continue,
                 };

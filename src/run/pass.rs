@@ -184,9 +184,12 @@ impl<'a, O: Ops> Pass<'a, O> {
         let at = (stack.stack, layer_idx);
         let shared = self.shared.filter(|_| stack.stack != Stack::Encoder);
         let known = shared.and_then(|shared| Some((shared.n_tokens(), shared.added(layer_idx)?)));
+        let d_model = model.spec.d_model;
+        let block = stack.blocks().get(layer_idx);
+        let d_added = block.map_or(d_model, |block| block.d_added(d_model));
         let known = known.as_ref().map(|(n, rows)| KnownRows {
             n: *n,
-            rows: &rows[..*n * model.spec.d_model],
+            rows: &rows[..*n * d_added],
         });
         let context = BlockContext::of(
             self.ops,

@@ -362,6 +362,12 @@ fn padding<'m>(model: &'m Model, input: &Input) -> Prepared<'m, InvarianceProbe>
     }) {
         return Err("its convolutions reach into padding on both sides by design".to_owned());
     }
+    let mut embeds = model.spec.stacks.iter().map(|stack| &stack.embed);
+    if embeds.any(|embed| embed.has_neighbours) {
+        return Err(
+            "a row is made of those of its neighbours, padding among them, by design".to_owned(),
+        );
+    }
     let reads_padding = blocks().any(|block| {
         let mixer = block.other_mixer();
         let globals = block.attention().and_then(|of| of.globals);

@@ -3,6 +3,7 @@
 use attnscope_compute::attention::AttentionSpec;
 
 use super::added_convolution::AddedConvolution;
+use super::bottleneck::Bottleneck;
 use super::conformer::ConformerSpec;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::merge::MergeSpec;
@@ -97,6 +98,8 @@ pub struct BlockSpec {
     pub resid_scale: Option<String>,
     /// Set for the block of a Conformer, which has a feed-forward layer before attention and a convolution behind it.
     pub conformer: Option<Box<ConformerSpec>>,
+    /// Set if the branches add to a narrower residual than the stack's.
+    pub bottleneck: Option<Box<Bottleneck>>,
     /// Set if a row holds more than the residual that the block works on.
     pub row: Option<Box<BlockRow>>,
     /// Set for the last block of a stage: how the rows of the next stage are made of those of this one.
@@ -153,6 +156,7 @@ impl BlockSpec {
             by_token: None,
             resid_scale: None,
             conformer: None,
+            bottleneck: None,
             row: None,
             merge: None,
             joined: None,
@@ -191,6 +195,12 @@ impl BlockSpec {
     pub fn convolves(&self) -> bool {
         let of_keys = |own: &SelfSpec| own.projections.kv_convolutions.is_some();
         self.convolutions.is_some() || self.own().is_some_and(of_keys)
+    }
+
+    /// Width of what attention and feed-forward layer add, in a stack of this width.
+    pub fn d_added(&self, d_model: usize) -> usize {
+        let bottleneck = self.bottleneck.as_deref();
+        bottleneck.map_or(d_model, |of| of.into.map.n_out())
     }
 
     /// The spec of the block's self-attention, if that is its mixer.

@@ -32,6 +32,8 @@ pub struct EmbedSpec {
     pub constants: Vec<ConstantRow>,
     /// One more such row, which a small network makes.
     pub made: Option<Box<MadeRow>>,
+    /// Each row stands between that of the next token and that of the token before; zeros stand beyond the ends of a text.
+    pub has_neighbours: bool,
     pub positions: Option<PositionTable>,
     /// Segment embeddings; row 0 is added to every token.
     pub token_types: Option<TableSource>,
@@ -63,6 +65,7 @@ impl EmbedSpec {
             dropped: None,
             constants: Vec::new(),
             made: None,
+            has_neighbours: false,
             positions: None,
             token_types: None,
             norm: None,

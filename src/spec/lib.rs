@@ -6,10 +6,12 @@ mod ablation;
 mod added_convolution;
 mod added_places;
 mod block;
+mod bottleneck;
 mod conformer;
 mod decoder_start;
 mod difference;
 mod embed;
+mod factors;
 mod feed_forward;
 mod global_maps;
 mod grid_maps;
@@ -45,10 +47,12 @@ pub use ablation::Ablation;
 pub use added_convolution::AddedConvolution;
 pub use added_places::{AddedPlaces, PlaceRows};
 pub use block::{BlockSpec, CrossSpec, Mixer};
+pub use bottleneck::{Bottleneck, NormedMap};
 pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
 pub use embed::{ConstantRow, DroppedToken, EmbedSpec, MadePart, MadeRow, PositionTable, Sines};
+pub use factors::{FactorRule, FactorsHeld, OutputFactors};
 pub use feed_forward::{
     ApartNorms, ChoiceBias, ExpertGroups, ExpertNorms, ExpertsSpec, FeedForward, GateRule,
     LearnedActivation, MlpSpec, RouterRule, RouterScores,
@@ -86,8 +90,8 @@ pub use rows::{
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use side_stream::{KeptStart, SideEmbed, SideStream};
 pub use source::{
-    FactorRule, FactorsHeld, GainGrowth, HeadAxes, InputPart, LinearSource, LowRank, MapScale,
-    NormKind, NormSource, OutputFactors, Part, Slab, TableSource,
+    GainGrowth, HeadAxes, InputPart, LastInputs, LinearSource, LowRank, MapScale, NormKind,
+    NormSource, Part, Slab, TableSource,
 };
 pub use stack::{Layers, StackSpec};
 pub use stem::{

@@ -189,6 +189,8 @@ pub enum BiasGate {
     Shares(ShareGate),
     /// How much of each profile of distances each query and head has: the outputs of a map. They grow with the position as queries do.
     Profiles(ProfileGate),
+    /// The values of all buckets of distances, which have no table: the outputs of a map. // d_model → bucket · n_heads
+    Values(ProfileGate),
 }
 
 /// The gate that gives one factor of each query and head.
@@ -201,7 +203,7 @@ pub struct ShareGate {
     pub n_heads: usize,
 }
 
-/// The map to the share of each profile.
+/// The map to the share of each profile, or to the value of each bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileGate {
     /// d_model → n_heads · profile
@@ -219,14 +221,14 @@ impl BiasGate {
     pub fn map(&self) -> &LinearSource {
         match self {
             Self::Shares(gate) => &gate.map,
-            Self::Profiles(gate) => &gate.map,
+            Self::Profiles(gate) | Self::Values(gate) => &gate.map,
         }
     }
 
     pub fn map_mut(&mut self) -> &mut LinearSource {
         match self {
             Self::Shares(gate) => &mut gate.map,
-            Self::Profiles(gate) => &mut gate.map,
+            Self::Profiles(gate) | Self::Values(gate) => &mut gate.map,
         }
     }
 
@@ -234,7 +236,7 @@ impl BiasGate {
     pub fn d_model(&self) -> usize {
         match self {
             Self::Shares(gate) => gate.n_heads * gate.map.n_in,
-            Self::Profiles(gate) => gate.map.n_in,
+            Self::Profiles(gate) | Self::Values(gate) => gate.map.n_in,
         }
     }
 }

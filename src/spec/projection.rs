@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::added_convolution::AddedConvolution;
 use super::added_places::AddedPlaces;
+use super::bottleneck::NormedMap;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
 use super::grid_maps::KeyReduction;
@@ -58,6 +59,8 @@ pub struct ProjectionSpec {
     pub own_value_shares: Option<String>,
     /// Rows that tell places, added to what queries and keys are made of, and not to what values are.
     pub places: Option<Box<AddedPlaces>>,
+    /// What queries and keys are made of in the place of what values are made of, if that is narrower.
+    pub narrowed: Option<Box<NormedMap>>,
     /// Two stored weights, if attention reads a sum of the residual and what its row keeps.
     pub sum_with_kept: Option<String>,
     pub latent: Option<Box<LatentSpec>>,
@@ -117,6 +120,7 @@ impl ProjectionSpec {
             value_rows: None,
             own_value_shares: None,
             places: None,
+            narrowed: None,
             sum_with_kept: None,
             latent: None,
             clip: None,

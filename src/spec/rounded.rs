@@ -202,6 +202,10 @@ impl BlockSpec {
             format.maps(conformer.linears_mut());
             format.norms(conformer.norms_mut());
         }
+        if let Some(bottleneck) = &mut self.bottleneck {
+            format.maps(bottleneck.linears_mut());
+            format.norms(bottleneck.norms_mut());
+        }
         if let Some(branch) = &mut self.by_token {
             format.maps([&mut branch.gate, &mut branch.context, &mut branch.out]);
             format.norms([&mut branch.context_norm, &mut branch.out_norm]);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use attnscope_compute::kernels::NumberFormat;
 use attnscope_compute::ops::Activation;
 
+use super::factors::{FactorRule, FactorsHeld, OutputFactors};
 use super::feed_forward::MlpSpec;
 use super::rounded::WeightFormat;
 
@@ -24,6 +25,13 @@ pub struct InputPart {
     pub first: usize,
     /// Number of inputs of the stored matrix.
     pub n_stored: usize,
+}
+
+/// The matrix of the last inputs of a map. // [n, n_out]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastInputs {
+    pub tensor: String,
+    pub n: usize,
 }
 
 /// One of several matrices in one tensor: along the first of three axes, or with the rows of one after those of another
@@ -72,6 +80,8 @@ pub struct LinearSource {
     pub groups: Option<usize>,
     /// Set if these inputs are only some of the stored matrix's.
     pub inputs: Option<InputPart>,
+    /// Set if the matrix of the last inputs is another tensor.
+    pub last_inputs: Option<LastInputs>,
     /// Multiplies the outputs, bias included.
     pub factors: Option<OutputFactors>,
     /// The product of two stored matrices that is added to the weight.
@@ -82,34 +92,6 @@ pub struct LinearSource {
     pub rounded: Option<WeightFormat>,
 }
 
-/// A stored vector that multiplies the outputs of an affine map or of a norm. // [n_out]
-#[derive(Debug, Clone, PartialEq)]
-pub struct OutputFactors {
-    pub tensor: String,
-    pub rule: FactorRule,
-    pub held: FactorsHeld,
-}
-
-/// What factors are of stored values.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FactorRule {
-    Stored,
-    OnePlus,
-    /// ln(1 + e^x), times this.
-    Softplus(f32),
-}
-
-/// Which outputs a stored factor multiplies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FactorsHeld {
-    /// One output each.
-    Each,
-    /// One stored value multiplies all outputs.
-    One,
-    /// Those of one head are stored, and multiply the outputs of so many.
-    OfHead(usize),
-}
-
 /// A low-rank addition to the weight of an affine map: up · down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LowRank {
@@ -118,36 +100,6 @@ pub struct LowRank {
     /// [n_stored_out, rank]
     pub up: String,
     pub rank: usize,
-}
-
-impl OutputFactors {
-    /// What a stored vector makes of each output.
-    pub fn stored(tensor: String) -> Self {
-        Self {
-            tensor,
-            rule: FactorRule::Stored,
-            held: FactorsHeld::Each,
-        }
-    }
-
-    /// The factors of a map with this number of outputs.
-    pub fn of(&self, stored: &[f32], n_out: usize) -> Vec<f32> {
-        let factor = |value: &f32| match self.rule {
-            FactorRule::Stored => *value,
-            FactorRule::OnePlus => 1.0 + value,
-            FactorRule::Softplus(by) => by * (value.max(0.0) + (-value.abs()).exp().ln_1p()),
-        };
-        stored.iter().map(factor).cycle().take(n_out).collect()
-    }
-
-    /// The stored shape, for a map with this number of outputs.
-    pub fn stored_shape(&self, n_out: usize) -> Vec<usize> {
-        vec![match self.held {
-            FactorsHeld::Each => n_out,
-            FactorsHeld::One => 1,
-            FactorsHeld::OfHead(n) => n_out / n.max(1),
-        }]
-    }
 }
 
 impl LowRank {
@@ -204,6 +156,7 @@ impl LinearSource {
             head_axes: None,
             groups: None,
             inputs: None,
+            last_inputs: None,
             factors: None,
             low_rank: None,
             applies_to_both_halves: false,
@@ -355,6 +308,19 @@ impl LinearSource {
         }
     }
 
+    /// The stored matrix as a map of the inputs before the last ones, as it is stored; `None` if it is that of all.
+    pub fn before_last(&self) -> Option<(Self, &LastInputs)> {
+        let last = self.last_inputs.as_ref()?;
+        let first = Self {
+            n_in: self.n_in - last.n,
+            last_inputs: None,
+            scale: MapScale::ONE,
+            rounded: None,
+            ..self.clone()
+        };
+        Some((first, last))
+    }
+
     /// Number of inputs of the stored matrix, or of a group of it.
     pub fn n_stored_in(&self) -> usize {
         match (self.inputs, self.groups) {
@@ -374,6 +340,9 @@ impl LinearSource {
         }
         let n_in = match self.inputs {
             Some(inputs) => inputs.n_stored,
+            None if self.last_inputs.is_some() => {
+                self.n_in - self.last_inputs.as_ref().map_or(0, |last| last.n)
+            }
             None if self.applies_to_both_halves => self.n_in / 2,
             None => self.n_in,
         };
@@ -437,9 +406,13 @@ pub struct NormSource {
     pub bias: Option<String>,
     /// The gain is 1 plus the stored values.
     pub adds_one: bool,
+    /// The gain is the square of the stored values times this.
+    pub gain_square: Option<f32>,
+    /// Multiplies the outputs.
+    pub scale: f32,
     /// Mean and variance of each value, of a norm that measures neither; the gain is divided by the deviation.
     pub statistics: Option<[String; 2]>,
-    /// Multiplies the outputs.
+    /// Stored values that multiply the outputs.
     pub factors: Option<OutputFactors>,
     /// Multiplies the gain for a condition that is the same everywhere.
     pub grown: Option<Box<GainGrowth>>,
@@ -460,6 +433,8 @@ impl NormSource {
             gain_shape: vec![width],
             bias: None,
             adds_one: false,
+            gain_square: None,
+            scale: 1.0,
             statistics: None,
             factors: None,
             grown: None,
@@ -476,6 +451,7 @@ impl NormSource {
             _ if self.gate.is_some() => "stored, then a gate",
             _ if self.grown.is_some() => "stored, grown by a condition",
             _ if self.factors.is_some() => "stored, times stored factors",
+            _ if self.gain_square.is_some() => "squares of stored",
             (true, _) => "none",
             (_, true) => "1 + stored",
             _ => "stored",

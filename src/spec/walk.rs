@@ -1,6 +1,8 @@
 //! The walk of a spec: every stored tensor that a model reads, with its role, in the order of execution.
 
 mod attention;
+mod bottleneck;
+mod conformer;
 mod feed_forward;
 mod merge;
 
@@ -9,9 +11,9 @@ use std::fmt::Arguments;
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, ConvolutionModule, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource,
-    ModelSpec, NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates,
-    StreamWeights, TableSource, TokenMixer,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource, ModelSpec, NormSource,
+    Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates, StreamWeights, TableSource,
+    TokenMixer,
 };
 
 impl ModelSpec {
@@ -132,6 +134,10 @@ impl<'v, 'a> Walk<'v, 'a> {
             for (what, (tensor, shape)) in ["down", "up"].iter().zip(added.tensors(linear)) {
                 self.vector(format_args!("{key}.low_rank.{what}"), tensor, shape);
             }
+        }
+        if let Some(last) = &linear.last_inputs {
+            let shape = vec![last.n, linear.n_stored_out];
+            self.vector(format_args!("{key}.last_inputs"), &last.tensor, shape);
         }
         if let Some(factors) = &linear.factors {
             let shape = factors.stored_shape(linear.n_out());
@@ -374,6 +380,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.norm(format_args!("{name}before_pre"), norm, None);
             self.mlp(&format!("{name}before"), &conformer.before);
         }
+        self.into_bottleneck(name, block);
         self.norm(
             format_args!("{name}attn_pre"),
             block.attn_pre.as_ref(),
@@ -432,21 +439,8 @@ impl<'v, 'a> Walk<'v, 'a> {
             block.mlp_post.as_ref(),
             None,
         );
+        self.out_of_bottleneck(name, block);
         self.end_of_stage(name, block);
-    }
-
-    /// The convolution of a Conformer.
-    fn convolution(&mut self, name: &str, module: &'a ConvolutionModule) {
-        let keys = ["expand", "out"];
-        let maps = [&module.expand, &module.out];
-        self.linears(format_args!("{name}convolution."), &keys, maps);
-        for (nth, norm) in module.norms().enumerate() {
-            let key = format_args!("{name}convolution.norm.{nth}");
-            self.norm(key, Some(norm), None);
-        }
-        for (nth, (tensor, shape)) in module.vectors().into_iter().enumerate() {
-            self.vector(format_args!("{name}convolution.{nth}"), tensor, shape);
-        }
     }
 
     /// Branches and factors that few families have.

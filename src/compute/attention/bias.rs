@@ -154,6 +154,20 @@ impl Buckets {
             .map(|relative| factor * values[at(self.of(relative))])
             .collect()
     }
+
+    /// The bias of one head where every query has values of its own. // values: [query, bucket · n_heads] → [query, key]
+    pub fn by_query(
+        self,
+        (values, n_heads, head_idx): (&[f32], usize, usize),
+        [n_queries, n_keys]: [usize; 2],
+    ) -> Vec<f32> {
+        let row = |query_idx: usize| {
+            let own = &values[query_idx * self.n_buckets * n_heads..];
+            let relative = move |key_idx: usize| key_idx as isize - query_idx as isize;
+            (0..n_keys).map(move |key_idx| own[self.of(relative(key_idx)) * n_heads + head_idx])
+        };
+        (0..n_queries).flat_map(row).collect()
+    }
 }
 
 /// A learned value per head and per distance in rows and columns of a picture's patches, and three more for a token before them:
@@ -322,6 +336,15 @@ mod tests {
         };
         assert_eq!((encoder.of(-3), encoder.of(3)), (3, 19));
         assert_eq!(encoder.of(200), 31);
+    }
+
+    #[test]
+    fn every_query_may_have_values_of_its_own() {
+        // Two queries, two buckets, two heads, of which the second is asked for.
+        let values = [9.0, 1.0, 9.0, 2.0, 9.0, 3.0, 9.0, 4.0];
+        let buckets = Buckets::plain(2, 4, false);
+        let made = buckets.by_query((&values, 2, 1), [2, 2]);
+        assert_eq!(made, [1.0, 1.0, 4.0, 3.0]);
     }
 
     #[test]

@@ -83,7 +83,13 @@ impl HeadBias {
                         }
                     }
                 }
-                None => Self::None,
+                None => match run.bias_factors {
+                    Some(values) => {
+                        let of = (values, spec.n_heads, head_idx);
+                        Self::ByCell(buckets.by_query(of, [n_queries, n_keys]))
+                    }
+                    None => Self::None,
+                },
             },
             Bias::Grid(distances) => match run.bucket_values {
                 Some(values) => {

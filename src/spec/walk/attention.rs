@@ -91,6 +91,9 @@ impl<'a> Walk<'_, 'a> {
                 }
             }
         }
+        if let Some(narrowed) = &maps.narrowed {
+            self.normed_map(format_args!("{name}.narrowed"), narrowed);
+        }
         let (shares, kept) = (maps.own_value_shares.as_ref(), maps.sum_with_kept.as_ref());
         self.optional_vector(
             format_args!("{name}.own_value_shares"),

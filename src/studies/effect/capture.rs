@@ -212,6 +212,14 @@ pub fn of_one_stream(model: &Model) -> Result<()> {
         return Err(Error::Setting(problem));
     }
     let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    if blocks.any(|block| block.bottleneck.is_some()) {
+        let problem = format!(
+            "{}: the branches of a block add to a narrower residual, which one map brings to that of the stack, so that they have no share of their own here; ablation, patching and lens work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
     if blocks.any(BlockSpec::convolves) {
         let problem = format!(
             "{}: convolutions over a few tokens stand between heads and residual, so that what a head writes at one position is read at others; ablation, patching and lens work",

@@ -105,6 +105,8 @@ pub fn parts_of(
     for stack in &spec.stacks {
         for layer_idx in 0..stack.n_layers() {
             let own = (stack.stack, spec.attention(stack.stack, layer_idx));
+            let block = stack.blocks().get(layer_idx);
+            let d_added = block.map_or(spec.d_model, |block| block.d_added(spec.d_model));
             let cross = (stack.stack != Stack::Encoder && spec.is_encoder_decoder())
                 .then(|| (Stack::Cross, spec.attention(Stack::Cross, layer_idx)));
             for (grid, attention) in std::iter::once(own).chain(cross) {
@@ -122,12 +124,12 @@ pub fn parts_of(
                     parts.push((Part::AllHeads, layer, 0..attention.n_heads * width));
                 }
                 if wants(Part::Attention, layer) {
-                    parts.push((Part::Attention, layer, 0..spec.d_model));
+                    parts.push((Part::Attention, layer, 0..d_added));
                 }
             }
             let layer = Place::layer(stack.stack, layer_idx);
             if wants(Part::FeedForward, layer) {
-                parts.push((Part::FeedForward, layer, 0..spec.d_model));
+                parts.push((Part::FeedForward, layer, 0..d_added));
             }
         }
     }

@@ -1,0 +1,20 @@
+//! The convolution of a Conformer.
+
+use super::Walk;
+use crate::ConvolutionModule;
+
+impl<'a> Walk<'_, 'a> {
+    /// The convolution of a Conformer.
+    pub(super) fn convolution(&mut self, name: &str, module: &'a ConvolutionModule) {
+        let keys = ["expand", "out"];
+        let maps = [&module.expand, &module.out];
+        self.linears(format_args!("{name}convolution."), &keys, maps);
+        for (nth, norm) in module.norms().enumerate() {
+            let key = format_args!("{name}convolution.norm.{nth}");
+            self.norm(key, Some(norm), None);
+        }
+        for (nth, (tensor, shape)) in module.vectors().into_iter().enumerate() {
+            self.vector(format_args!("{name}convolution.{nth}"), tensor, shape);
+        }
+    }
+}
