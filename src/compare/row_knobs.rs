@@ -91,6 +91,7 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
     );
     list.word(Shape, "narrowed_queries", spec.narrowed.is_some());
     list.word(Shape, "sum_with_kept", spec.sum_with_kept.is_some());
+    list.word(Shape, "reads_kept", spec.reads_kept);
     let experts = spec.experts.as_ref().map_or(0, |experts| experts.q.len());
     list.word(Shape, "head_experts", experts);
     list.word(Shape, "second_stream", spec.side.is_some());

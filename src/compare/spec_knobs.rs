@@ -418,6 +418,9 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
         "softcap",
         KnobValue::or_none(spec.softcap, KnobValue::single),
     );
+    if spec.softcap.is_some() {
+        list.word(Computation, "caps_bias", spec.caps_bias);
+    }
     let growth = spec.growth.map(|growth| {
         let Growth {
             beta,

@@ -14,7 +14,7 @@ use super::Family;
 use super::reading::extractor::{Extractor, MOST_SAMPLES};
 use super::reading::rope::{RopeRule, rope};
 use super::reading::spectrograms::{heard_in_steps, whisper};
-use super::reading::{activation, even_heads, linear, note_attention, prefix, rms_norm, stacked};
+use super::reading::{activation, equal_heads, linear, note_attention, prefix, rms_norm, stacked};
 
 pub const FAMILY: Family = Family::own("dots3_note_audio_encoder", "Dots3NoteAudio", read)
     .leaving_unread(&["audio_adapter.*", "adapter.*"]);
@@ -39,21 +39,14 @@ struct Block {
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    const HEADS: &str = "num_attention_heads";
-    const KV_HEADS: &str = "num_key_value_heads";
+    const HEADS: [&str; 2] = ["num_attention_heads", "num_key_value_heads"];
     let tensors = &checkpoint.tensors;
     let default = |key: &str| Origin::Default(key.to_owned());
     let d_model = reader.size("d_model", "hidden_size")?;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let n_layers = reader.layers("num_hidden_layers")?;
-    let n_heads = reader.size("n_heads", HEADS)?;
-    let same = Origin::Derived("n_heads".to_owned());
-    let n_kv_heads = reader.size_or("n_kv_heads", KV_HEADS, n_heads, same)?;
-    if n_kv_heads != n_heads {
-        let problem = format!("expected as many as heads, {n_heads}, found {n_kv_heads}");
-        return Err(Error::config(reader.path(), KV_HEADS, problem));
-    }
-    let even = even_heads(reader, HEADS, d_model, n_heads)?;
+    let knobs = ["n_heads", "n_kv_heads"];
+    let [n_heads, even] = equal_heads(reader, HEADS, knobs, d_model)?;
     let by = Origin::Derived("d_model / n_heads".to_owned());
     let d_head = reader.size_or("d_head", "head_dim", even, by)?;
     if d_head != even {

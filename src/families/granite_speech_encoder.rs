@@ -122,10 +122,13 @@ impl Block<'_> {
             |name: &str| layer_norm(self.tensors, &format!("{at}.{name}"), self.d_model, EPS);
         let conformer = ConformerSpec {
             guess: None,
-            before_norm: norm("ff1.pre_norm"),
+            before_norm: Some(norm("ff1.pre_norm")),
             before: self.mlp(&format!("{at}.ff1")),
+            before_out: None,
             before_scale: HALF,
             before_factor: 1.0,
+            before_post: None,
+            last: None,
             convolution: self.convolution(&format!("{at}.conv"), norm("conv.norm")),
         };
         BlockSpec {
@@ -183,13 +186,16 @@ impl Block<'_> {
         let norm = format!("{at}.batch_norm");
         let stored = ["weight", "bias", "running_mean", "running_var"];
         ConvolutionModule {
-            pre,
+            pre: Some(pre),
             expand: linear(&format!("{at}.up_conv"), d, 2 * n, true).in_groups(1),
+            gate_biases: None,
+            gate: Activation::Sigmoid,
             kernel: format!("{at}.depth_conv.conv.weight"),
             kernel_bias: None,
             n_channels: n,
             n_wide: self.n_wide,
             n_before: self.n_wide / 2,
+            mixed: None,
             norm: ChannelNorm::Stored {
                 tensors: stored.map(|name| format!("{norm}.{name}")),
                 eps: EPS,
@@ -198,6 +204,7 @@ impl Block<'_> {
             out: linear(&format!("{at}.down_conv"), n, d, true).in_groups(1),
             scale: 1.0,
             resid_factor: 1.0,
+            post: None,
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Moonshine: convolutions over samples, and an encoder and a decoder that turn most of each query and key by position.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::{Error, Result};
+use attnscope_compute::error::Result;
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{EmbedSpec, ModelSpec, SoundStem, Stack, StemConvolution, TableSource};
 
 use super::Family;
 use super::reading::rope::{RopeRule, rope};
 use super::reading::sound_writer::{self, Side};
-use super::reading::{activation, even_heads, layer_norm, note_attention, prefix, wave_like};
+use super::reading::{activation, equal_heads, layer_norm, note_attention, prefix, wave_like};
 
 pub const FAMILY: Family = Family::own("moonshine", "Moonshine", read);
 
@@ -32,7 +32,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     // Zeros that heads are padded with change nothing but the speed.
     reader.value("pad_head_dim_to_multiple_of");
     let base = prefix(tensors, &["model.", ""], "encoder.conv1.weight");
-    let mut side = |stack: Stack| {
+    let mut side = |stack: Stack| -> Result<Side<'_>> {
         let is_decoder = stack == Stack::Decoder;
         let (name, knobs, usual) = if is_decoder {
             ("decoder", ["decoder n_heads", "decoder n_kv_heads"], "silu")
@@ -41,16 +41,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         };
         let heads = format!("{name}_num_attention_heads");
         let n_layers = reader.layers(&format!("{name}_num_hidden_layers"))?;
-        let n_heads = reader.size(knobs[0], &heads)?;
         let of_keys = format!("{name}_num_key_value_heads");
-        let same = Origin::Derived("n_heads".to_owned());
-        let n_kv_heads = reader.size_or(knobs[1], &of_keys, n_heads, same)?;
-        if n_kv_heads != n_heads {
-            // transformers divides queries among the heads of keys, which runs with as many only.
-            let problem = format!("expected as many as heads, {n_heads}, found {n_kv_heads}");
-            return Err(Error::config(reader.path(), of_keys, problem));
-        }
-        let d_head = even_heads(reader, &heads, d_model, n_heads)?;
+        let [n_heads, d_head] = equal_heads(reader, [&heads, &of_keys], knobs, d_model)?;
         let rule = RopeRule {
             share: TURNING,
             share_key: Some("partial_rotary_factor"),
@@ -63,7 +55,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             stack,
             n_layers,
             n_heads,
-            n_kv_heads,
+            n_kv_heads: n_heads,
             d_head,
             d_model,
             d_mlp,

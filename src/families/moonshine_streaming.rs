@@ -1,14 +1,14 @@
 //! Moonshine Streaming: an encoder without positions, which are added to what its decoder looks at.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::error::{Error, Result};
+use attnscope_compute::error::Result;
 use attnscope_spec::{
     AddedPlaces, EmbedSpec, LinearSource, ModelSpec, PlaceRows, Stack, TableSource,
 };
 
 use super::reading::rope::{RopeRule, rope};
 use super::reading::sound_writer::{self, Side};
-use super::reading::{activation, even_heads, note_attention, prefix};
+use super::reading::{activation, equal_heads, note_attention, prefix};
 use super::{Family, moonshine_streaming_encoder};
 
 pub const FAMILY: Family =
@@ -19,8 +19,7 @@ const TURNING: f64 = 0.8;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     const ENCODER: &str = "encoder_config";
-    const HEADS: &str = "num_attention_heads";
-    const KV_HEADS: &str = "num_key_value_heads";
+    const HEADS: [&str; 2] = ["num_attention_heads", "num_key_value_heads"];
     let tensors = &checkpoint.tensors;
     let config = reader.part(ENCODER);
     let mut inner = Reader::new(&config);
@@ -34,15 +33,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
     let n_layers = reader.layers("num_hidden_layers")?;
-    let n_heads = reader.size("n_heads", HEADS)?;
-    let same = Origin::Derived("n_heads".to_owned());
-    let n_kv_heads = reader.size_or("n_kv_heads", KV_HEADS, n_heads, same)?;
-    if n_kv_heads != n_heads {
-        // transformers divides queries among the heads of keys, which runs with as many only.
-        let problem = format!("expected as many as heads, {n_heads}, found {n_kv_heads}");
-        return Err(Error::config(reader.path(), KV_HEADS, problem));
-    }
-    let even = even_heads(reader, HEADS, d_model, n_heads)?;
+    let knobs = ["n_heads", "n_kv_heads"];
+    let [n_heads, even] = equal_heads(reader, HEADS, knobs, d_model)?;
     let by = Origin::Derived("d_model / n_heads".to_owned());
     let d_head = reader.size_or("d_head", "head_dim", even, by)?;
     let rule = RopeRule {
@@ -58,7 +50,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         stack: Stack::Decoder,
         n_layers,
         n_heads,
-        n_kv_heads,
+        n_kv_heads: n_heads,
         d_head,
         d_model,
         d_mlp,

@@ -4,9 +4,7 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
-use attnscope_spec::{
-    BlockSpec, FeedForward, MlpSpec, ModelSpec, NormSource, ProjectionSpec, StackSpec,
-};
+use attnscope_spec::{BlockSpec, FeedForward, MlpSpec, ModelSpec, NormSource, ProjectionSpec};
 use serde_json::Value;
 
 use super::Family;
@@ -94,15 +92,14 @@ pub(super) fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<M
         }
     };
     let first = format!("{base}layers.0.input_layernorm.gamma");
-    let stack = StackSpec::only(
-        given_rows::embed(first, d_model),
-        (0..n_layers).map(block).collect(),
+    let blocks = (0..n_layers).map(block).collect();
+    let first = (first, d_model);
+    Ok(given_rows::model(
+        FAMILY.model_type,
+        first,
+        blocks,
         Some(norm("final_norm")),
-    );
-    Ok(ModelSpec {
-        d_model,
-        ..ModelSpec::of_one_stack(FAMILY.model_type, stack, None)
-    })
+    ))
 }
 
 /// The window of each layer: the keys up to the query, of which it is one, and one more than those behind it.

@@ -4,9 +4,7 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
-use attnscope_spec::{
-    BlockSpec, FeedForward, MlpSpec, ModelSpec, NormSource, ProjectionSpec, StackSpec,
-};
+use attnscope_spec::{BlockSpec, FeedForward, MlpSpec, ModelSpec, NormSource, ProjectionSpec};
 
 use super::Family;
 use super::reading::{
@@ -136,13 +134,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         }
     };
     let first = format!("{base}layers.0.self_attn.q_proj.weight");
-    let stack = StackSpec::only(
-        given_rows::embed(first, d_model),
-        (0..n_layers).map(block).collect(),
-        None,
-    );
-    Ok(ModelSpec {
-        d_model,
-        ..ModelSpec::of_one_stack(FAMILY.model_type, stack, None)
-    })
+    let blocks = (0..n_layers).map(block).collect();
+    let first = (first, d_model);
+    Ok(given_rows::model(FAMILY.model_type, first, blocks, None))
 }

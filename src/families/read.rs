@@ -303,11 +303,11 @@ fn read_spec(
         Err(Error::Config { file, key, problem }) => {
             let found = reader.value(&key);
             let found = found.and_then(|found| found.as_str().or_else(|| found.get(0)?.as_str()));
-            let without = found.and_then(without_attention::said);
-            if let Some(problem) = without {
+            let config = config.unwrap_or(&checkpoint.config);
+            let why = found.and_then(|found| without_attention::said(found, config));
+            if let Some(problem) = why {
                 return Err(Error::config(file, key, problem));
             }
-            let config = config.unwrap_or(&checkpoint.config);
             let hint = relatives::suggestions(found.unwrap_or_default(), checkpoint, config);
             return Err(Error::config(file, key, format!("{problem}; {hint}")));
         }

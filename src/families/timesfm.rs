@@ -7,7 +7,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
     BlockSpec, FactorRule, FactorsHeld, FeedForward, MlpSpec, ModelSpec, OutputFactors,
-    ProjectionSpec, StackSpec,
+    ProjectionSpec,
 };
 
 use super::Family;
@@ -116,13 +116,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         }
     };
     let first = format!("{base}layers.0.input_layernorm.weight");
-    let stack = StackSpec::only(
-        given_rows::embed(first, d_model),
-        (0..n_layers).map(block).collect(),
-        None,
-    );
-    Ok(ModelSpec {
-        d_model,
-        ..ModelSpec::of_one_stack(FAMILY.model_type, stack, None)
-    })
+    let blocks = (0..n_layers).map(block).collect();
+    let first = (first, d_model);
+    Ok(given_rows::model(FAMILY.model_type, first, blocks, None))
 }

@@ -79,6 +79,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_kv_heads: n_heads,
         d_head,
         n_wide,
+        mlp_wide: None,
         n_before: n_wide - 1,
         activation,
         eps,

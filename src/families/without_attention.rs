@@ -1,9 +1,14 @@
-//! Model types without softmax attention, and what their layers have in its place: nothing of them can be shown.
+//! Model types of which nothing can be shown: those without softmax attention, with what their layers have in its place, and those whose
+//! attention is not read, with the reason.
+
+use attnscope_checkpoint::Config;
+use serde_json::Value;
 
 const CONVOLUTIONS: &str = "convolutions";
 const SCAN: &str = "a selective state space (Mamba)";
 const DECAY: &str = "a recurrence of decaying sums (RWKV)";
 const VOCODER: &str = "convolutions that make sound";
+const TIME_AND_MEMORY: &str = "convolutions and an LSTM";
 const APPROXIMATES: &str = "an approximation without a row of probabilities for every query";
 
 /// Every such type that is known, sorted, with what it has instead.
@@ -19,13 +24,19 @@ const WITHOUT: &[(&str, &str)] = &[
     ("dac", CONVOLUTIONS),
     ("dinov3_convnext", CONVOLUTIONS),
     ("efficientnet", CONVOLUTIONS),
-    ("encodec", "convolutions and an LSTM"),
+    ("encodec", TIME_AND_MEMORY),
     ("falcon_mamba", SCAN),
     ("fastspeech2_conformer_hifigan", VOCODER),
     ("flava_image_codebook", CONVOLUTIONS),
     ("fnet", "Fourier transforms"),
     ("focalnet", "focal modulation, gated convolutions"),
+    (
+        "glm_image_vqmodel",
+        "a table of codes, and maps of each place by itself",
+    ),
     ("hgnet_v2", CONVOLUTIONS),
+    ("inkling_audio", "tables of codes"),
+    ("inkling_vision", "maps of squares of patches"),
     ("mamba", SCAN),
     ("mamba2", "a state space (Mamba-2)"),
     ("mobilenet_v1", CONVOLUTIONS),
@@ -35,7 +46,12 @@ const WITHOUT: &[(&str, &str)] = &[
         "convolutions, and one sum over all places that every place shares",
     ),
     ("mra", APPROXIMATES),
+    ("muse_spark_audio", CONVOLUTIONS),
     ("nystromformer", APPROXIMATES),
+    (
+        "patchtsmixer",
+        "perceptrons over patches and features, with gates that are softmaxes over features",
+    ),
     ("poolformer", "averages over neighbours"),
     ("pp_lcnet", CONVOLUTIONS),
     ("pp_lcnet_v3", CONVOLUTIONS),
@@ -44,6 +60,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("pp_ocrv5_server_det", CONVOLUTIONS),
     ("pp_ocrv6_medium_det", CONVOLUTIONS),
     ("pp_ocrv6_small_det", CONVOLUTIONS),
+    ("pp_ocrv6_tiny_rec", CONVOLUTIONS),
     ("qwen2_5_omni_bigvgan", VOCODER),
     ("regnet", CONVOLUTIONS),
     ("resnet", CONVOLUTIONS),
@@ -64,16 +81,67 @@ const WITHOUT: &[(&str, &str)] = &[
     ("vibevoice_acoustic_tokenizer", CONVOLUTIONS),
     ("vibevoice_acoustic_tokenizer_decoder", CONVOLUTIONS),
     ("vibevoice_acoustic_tokenizer_encoder", CONVOLUTIONS),
+    ("wavtokenizer_encoder", TIME_AND_MEMORY),
     ("xlstm", "recurrent matrices (mLSTM)"),
     ("yoso", APPROXIMATES),
 ];
 
-/// Says that a type has no softmax attention, and what it has; `None` for every other type.
-pub(super) fn said(model_type: &str) -> Option<String> {
-    let (name, instead) = WITHOUT.iter().find(|(name, _)| *name == model_type)?;
-    Some(format!(
-        "{name:?} has no softmax attention, so there is nothing to show: its layers have {instead}"
-    ))
+/// Switches that give a type of the list attention after all.
+const UNLESS: &[(&str, &str)] = &[("patchtsmixer", "self_attn")];
+
+const DEFORMABLE: &str =
+    "it reads a picture between places that each query computes (deformable attention)";
+const HALVES: &str =
+    "its first layers halve the number of rows between attention and feed-forward layer";
+const AMONG_CONVOLUTIONS: &str =
+    "its convolutions, between which one head attends from place to place, are not read";
+
+/// Every such type that is known to have softmax attention, sorted, with why it is not read.
+const NOT_READ: &[(&str, &str)] = &[
+    ("apertus1p5_vision_tokenizer", AMONG_CONVOLUTIONS),
+    ("chameleon_vqgan", AMONG_CONVOLUTIONS),
+    ("d_fine", DEFORMABLE),
+    ("deformable_detr", DEFORMABLE),
+    ("deimv2", DEFORMABLE),
+    ("emu3_vqgan", AMONG_CONVOLUTIONS),
+    ("granite_speech5_ctc", HALVES),
+    ("granite_speech5_encoder", HALVES),
+    (
+        "informer",
+        "it draws the keys at random by which it chooses the queries that attend (ProbSparse attention)",
+    ),
+    ("janus_vqgan", AMONG_CONVOLUTIONS),
+    ("pp_doclayout_v2", DEFORMABLE),
+    ("pp_doclayout_v3", DEFORMABLE),
+    ("pp_doclayout_v4", DEFORMABLE),
+    ("rt_detr", DEFORMABLE),
+    ("rt_detr_v2", DEFORMABLE),
+    (
+        "vits",
+        "what a head takes of a key depends on its distance too (relative values)",
+    ),
+    ("wavtokenizer", AMONG_CONVOLUTIONS),
+];
+
+/// Says why nothing of a type can be shown; `None` for every other type, and where a switch of the configuration gives it attention.
+pub(super) fn said(model_type: &str, config: &Config) -> Option<String> {
+    let is_on = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
+    if UNLESS
+        .iter()
+        .any(|(name, key)| *name == model_type && is_on(key))
+    {
+        return None;
+    }
+    let of = |list: &[(&str, &'static str)]| {
+        let found = list.iter().find(|(name, _)| *name == model_type);
+        found.map(|(_, what)| *what)
+    };
+    if let Some(instead) = of(WITHOUT) {
+        return Some(format!(
+            "{model_type:?} has no softmax attention, so there is nothing to show: its layers have {instead}"
+        ));
+    }
+    Some(format!("{model_type:?} is not read: {}", of(NOT_READ)?))
 }
 
 #[cfg(test)]
@@ -82,9 +150,10 @@ mod tests {
     use crate::{FAMILIES, aliases};
 
     #[test]
-    fn types_without_attention_are_sorted_and_read_by_no_family() {
+    fn types_that_cannot_be_shown_are_sorted_and_read_by_no_family() {
         assert!(WITHOUT.is_sorted_by_key(|(name, _)| name));
-        for (name, _) in WITHOUT {
+        assert!(NOT_READ.is_sorted_by_key(|(name, _)| name));
+        for (name, _) in WITHOUT.iter().chain(NOT_READ) {
             let mut families = FAMILIES.iter();
             assert!(!families.any(|family| family.model_type == *name), "{name}");
             assert_eq!(aliases::family_of(name), None);

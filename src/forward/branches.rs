@@ -8,7 +8,7 @@ use super::added_convolution::add_convolved;
 use super::attend::{AttentionRun, output};
 use super::block_weights::{BlockWeights, CrossWeights, MixerWeights};
 use super::bottleneck::run_inside;
-use super::conformer::{add_before, add_convolution};
+use super::conformer::{add_before, add_convolution, normed_behind};
 use super::context::BlockContext;
 use super::copies::repeat;
 use super::emit::{emit, offer, raw};
@@ -78,6 +78,9 @@ pub(super) fn run_branches<O: Ops>(
     };
     feed_forward_output(context, spec, weights, resid, s, hooks)?;
     add_feed_forward(context, spec, weights, resid, s)?;
+    if let Some(conformer) = spec.conformer.as_deref() {
+        normed_behind(context, &conformer.last, resid)?;
+    }
     // With several residual streams, the per-token branch is added to the other streams, not to this one.
     let has_streams = spec.row.as_ref().is_some_and(|row| row.streams.is_some());
     if !has_streams {

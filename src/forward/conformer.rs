@@ -1,15 +1,18 @@
 //! The parts of a Conformer block that other blocks do not have: a feed-forward layer before attention, a convolution behind it.
 
 use attnscope_compute::error::Result;
-use attnscope_compute::kernels::recurrent::sigmoid;
-use attnscope_compute::ops::Ops;
-use attnscope_spec::{BlockSpec, ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess};
+use attnscope_compute::kernels::activate;
+use attnscope_compute::ops::{Activation, Ops};
+use attnscope_spec::{
+    BlockSpec, ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess, NormSource,
+};
 
 use super::block_weights::MlpWeights;
 use super::context::BlockContext;
 use super::mixer::{each_copy, without_padding};
 use super::mlp::run_mlp;
 use super::scratch::MlpScratch;
+use super::steps::normed_in_place;
 use super::weights::WeightReader;
 
 /// Returns the residual that the attention of a block reads; `None` if it is the block's input.
@@ -65,16 +68,38 @@ pub(super) fn add_before<O: Ops>(
         add_guess(context, guess, resid)?;
     }
     let (mut normed, mut out) = (O::Buffer::default(), O::Buffer::default());
-    ops.norm(resid, &shelf.norm(&spec.before_norm)?, &mut normed)?;
+    normed_or_as_it_is(context, &spec.before_norm, resid, &mut normed)?;
     let weights = MlpWeights::read(shelf, &spec.before)?;
     let mut s = MlpScratch::default();
     run_mlp(context, &spec.before, &weights, &normed, &mut s, &mut out)?;
-    add_scaled(
-        ops,
-        resid,
-        &mut out,
-        [spec.before_factor, spec.before_scale],
-    )
+    let norm = shelf.optional_norm(&spec.before_out)?;
+    normed_in_place(ops, norm.as_ref(), &mut out, &mut normed)?;
+    let factors = [spec.before_factor, spec.before_scale];
+    add_scaled(ops, resid, &mut out, factors)?;
+    normed_behind(context, &spec.before_post, resid)
+}
+
+/// Fills `to` with what a layer reads of the residual.
+fn normed_or_as_it_is<O: Ops>(
+    context: &BlockContext<'_, O>,
+    norm: &Option<NormSource>,
+    resid: &O::Buffer,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    match context.shelf().optional_norm(norm)? {
+        Some(norm) => context.ops.norm(resid, &norm, to),
+        None => context.ops.copy(resid, to),
+    }
+}
+
+/// Applies a norm to the residual, if there is one.
+pub(super) fn normed_behind<O: Ops>(
+    context: &BlockContext<'_, O>,
+    norm: &Option<NormSource>,
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let norm = context.shelf().optional_norm(norm)?;
+    normed_in_place(context.ops, norm.as_ref(), resid, &mut O::Buffer::default())
 }
 
 /// Adds the output of the convolution. // resid: [position, d_model]
@@ -85,26 +110,45 @@ pub(super) fn add_convolution<O: Ops>(
 ) -> Result<()> {
     let (ops, shelf, pace) = (context.ops, context.shelf(), context.pace);
     let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
-    ops.norm(resid, &shelf.norm(&spec.pre)?, &mut from)?;
+    normed_or_as_it_is(context, &spec.pre, resid, &mut from)?;
     ops.linear(&from, &shelf.linear(&spec.expand)?, &mut to, pace)?; // [position, 2 · channel]
     let n = spec.n_channels;
-    let gated = gated(&ops.get(&to)?.values, n);
-    ops.put(&gated, n, &mut from)?;
+    let mut halves = ops.get(&to)?.values.into_owned();
+    if let Some(biases) = &spec.gate_biases {
+        let of_half = |name: &String| shelf.tensors.expect(name, &[1, n, 1])?.widen();
+        let both = [of_half(&biases[0])?, of_half(&biases[1])?].concat();
+        for row in halves.chunks_mut(both.len().max(1)) {
+            let pairs = row.iter_mut().zip(&both);
+            pairs.for_each(|(value, bias)| *value += bias);
+        }
+    }
+    ops.put(&gated(&halves, n, spec.gate), n, &mut from)?;
     let shown = without_padding(context, &from)?;
     let values = ops.get(shown.as_ref().unwrap_or(&from))?.values;
     let kernel = shelf.tensors.expect(&spec.kernel, &[n, 1, spec.n_wide])?;
-    let kernel = kernel.widen()?; // [channel, n_wide]
+    let kernel = kernel.widen()?;
     let bias = match &spec.kernel_bias {
         Some(name) => shelf.vector(name, n)?.into_owned(),
         None => vec![0.0; n],
     };
+    let kernel = Kernel {
+        weights: &kernel,
+        n_wide: spec.n_wide,
+        n_before: spec.n_before,
+    };
     let n_rows = values.len() / n.max(1);
     let mut sums = each_copy(context, n_rows, None, |rows, _| {
         let of_copy = &values[rows.start * n..rows.end * n];
-        over_positions(spec, (&kernel, &bias), of_copy)
+        over_positions(&kernel, n, of_copy, bias.repeat(rows.len()))
     }); // [position, channel]
     drop(values);
+    if let Some(map) = &spec.mixed {
+        ops.put(&sums, n, &mut from)?;
+        ops.linear(&from, &shelf.linear(map)?, &mut to, pace)?;
+        sums = ops.get(&to)?.values.into_owned();
+    }
     match &spec.norm {
+        ChannelNorm::None => ops.put(&sums, n, &mut from)?,
         ChannelNorm::Row(norm) => {
             ops.put(&sums, n, &mut to)?;
             ops.norm(&to, &shelf.norm(norm)?, &mut from)?;
@@ -116,7 +160,8 @@ pub(super) fn add_convolution<O: Ops>(
     }
     ops.activate(spec.activation, &mut from)?;
     ops.linear(&from, &shelf.linear(&spec.out)?, &mut to, pace)?; // [position, d_model]
-    add_scaled(ops, resid, &mut to, [spec.resid_factor, spec.scale])
+    add_scaled(ops, resid, &mut to, [spec.resid_factor, spec.scale])?;
+    normed_behind(context, &spec.post, resid)
 }
 
 /// Adds an output to the residual, each times a factor.
@@ -134,32 +179,43 @@ fn add_scaled<O: Ops>(
     ops.add(resid, out)
 }
 
-/// The first half of each row times the sigmoid of the second. // [position, 2 · n] → [position, n]
-pub(super) fn gated(rows: &[f32], n: usize) -> Vec<f32> {
-    let of_row = |row: &[f32]| -> Vec<f32> {
-        let (values, gates) = row.split_at(n);
-        let pairs = values.iter().zip(gates);
-        pairs.map(|(value, gate)| value * sigmoid(*gate)).collect()
-    };
-    rows.chunks((2 * n).max(1)).flat_map(of_row).collect()
+/// The first half of each row times a function of the second. // [position, 2 · n] → [position, n]
+pub(super) fn gated(rows: &[f32], n: usize, function: Activation) -> Vec<f32> {
+    let rows = rows.chunks((2 * n).max(1));
+    let mut gated: Vec<f32> = rows.clone().flat_map(|row| &row[n..]).copied().collect();
+    activate(function, &mut gated);
+    let values = rows.flat_map(|row| &row[..n]);
+    let pairs = gated.iter_mut().zip(values);
+    pairs.for_each(|(gate, value)| *gate *= value);
+    gated
 }
 
-/// Convolves each channel over positions; those beyond the ends are zero. // values, result: [position, channel]
-fn over_positions(
-    spec: &ConvolutionModule,
-    (kernel, bias): (&[f32], &[f32]),
+/// Kernels of channels over positions.
+pub(super) struct Kernel<'a> {
+    /// [channel, n_wide]
+    pub weights: &'a [f32],
+    pub n_wide: usize,
+    /// Number of earlier positions that a kernel covers.
+    pub n_before: usize,
+}
+
+/// Adds the convolution of each channel over positions to `sums`; positions beyond the ends are zero. // values, sums, result: [position, channel]
+pub(super) fn over_positions(
+    kernel: &Kernel<'_>,
+    n_channels: usize,
     values: &[f32],
+    mut sums: Vec<f32>,
 ) -> Vec<f32> {
-    let width = spec.n_channels.max(1);
+    let width = n_channels.max(1);
     let n = values.len() / width;
-    let mut sums = bias.repeat(n);
     for (position, sum) in sums.chunks_mut(width).enumerate() {
-        for nth in 0..spec.n_wide {
-            let at = (position + nth).checked_sub(spec.n_before);
+        for nth in 0..kernel.n_wide {
+            let at = (position + nth).checked_sub(kernel.n_before);
             let Some(at) = at.filter(|at| *at < n) else {
                 continue;
             };
-            let weights = kernel[nth..].iter().step_by(spec.n_wide.max(1));
+            let weights = kernel.weights[nth..].iter();
+            let weights = weights.step_by(kernel.n_wide.max(1));
             let row = &values[at * width..][..width];
             for ((sum, value), weight) in sum.iter_mut().zip(row).zip(weights) {
                 *sum += value * weight;
@@ -197,7 +253,11 @@ mod tests {
 
     #[test]
     fn a_gate_is_the_second_half_of_a_row() {
-        let made = gated(&[3.0, 4.0, 0.0, 100.0, 1.0, 2.0, -100.0, 0.0], 2);
-        assert_eq!(made, [1.5, 4.0, 0.0, 1.0]);
+        let rows = [3.0, 4.0, 0.0, 100.0, 1.0, 2.0, -100.0, 0.0];
+        let made = gated(&rows, 2, Activation::Sigmoid);
+        for (found, expected) in made.iter().zip([1.5, 4.0, 0.0, 1.0]) {
+            assert!((found - expected).abs() < 1e-6, "{made:?}");
+        }
+        assert_eq!(gated(&rows, 2, Activation::Identity)[..2], [0.0, 400.0]);
     }
 }

@@ -118,7 +118,7 @@ pub fn embed<O: Ops>(
         Some(rows) => {
             let side = match &rows.first {
                 KeptStart::Side(side) => begin_side(ops, (model, spec), side, sequence)?,
-                KeptStart::Nothing | KeptStart::Embedding => Vec::new(),
+                KeptStart::Nothing | KeptStart::Embedding | KeptStart::Rows => Vec::new(),
             };
             rows::begin((ops, tensors), rows, &side, resid)
         }

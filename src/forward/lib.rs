@@ -2,6 +2,7 @@
 
 mod added_convolution;
 mod added_places;
+mod around;
 mod as_read;
 mod attend;
 mod attention_pooling;

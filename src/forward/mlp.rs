@@ -4,6 +4,7 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{GateRule, MlpSpec};
 
+use super::around::read_by;
 use super::block_weights::MlpWeights;
 use super::context::BlockContext;
 use super::curve::curve;
@@ -22,7 +23,9 @@ pub(super) fn run_mlp<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, pace) = (context.ops, context.pace);
-    ops.linear(from, &weights.up, &mut s.hidden, pace)?; // [position, d_mlp]
+    let mut around = O::Buffer::default();
+    let read = read_by(context, &spec.up, from, &mut around)?;
+    ops.linear(read, &weights.up, &mut s.hidden, pace)?; // [position, d_mlp]
     if let Some(convolution) = spec.convolution.as_deref() {
         convolve_hidden(context, convolution, &mut s.hidden)?;
     }
@@ -61,5 +64,6 @@ pub(super) fn run_mlp<O: Ops>(
         &mut s.hidden,
         &mut s.gate,
     )?;
-    ops.linear(&s.hidden, &weights.down, to, pace) // [position, d_model]
+    let read = read_by(context, &spec.down, &s.hidden, &mut around)?;
+    ops.linear(read, &weights.down, to, pace) // [position, d_model]
 }

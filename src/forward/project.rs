@@ -100,6 +100,11 @@ pub(super) fn project_only<O: Ops>(
     let ops = context.ops;
     let summed = match &spec.sum_with_kept {
         Some(name) => Some(sum_with_kept(context, name, resid, &s.kept)?),
+        None if spec.reads_kept => {
+            let mut kept = O::Buffer::default();
+            ops.put(&s.kept, spec.q.n_in, &mut kept)?;
+            Some(kept)
+        }
         None => None,
     };
     let resid = summed.as_ref().unwrap_or(resid);

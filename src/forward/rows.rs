@@ -97,9 +97,13 @@ pub(super) fn begin<O: Ops>(
         None => Vec::new(),
     };
     let (d_model, width) = (spec.d_model, spec.width());
-    let n_rows = first.len() / d_model.max(1);
+    let n_rows = match spec.first {
+        KeptStart::Rows => first.len() / spec.n_kept.max(1),
+        _ => first.len() / d_model.max(1),
+    };
     let mut rows = vec![0.0; n_rows * width];
     let streams = std::iter::once(&first).chain(&others);
+    let streams = streams.filter(|_| spec.first != KeptStart::Rows);
     for (stream_idx, stream) in streams.enumerate() {
         put_columns(&mut rows, width, stream_idx * d_model, stream, d_model);
     }
@@ -107,6 +111,7 @@ pub(super) fn begin<O: Ops>(
     match &spec.first {
         KeptStart::Nothing => {}
         KeptStart::Embedding => put_columns(&mut rows, width, at, &first, d_model),
+        KeptStart::Rows => put_columns(&mut rows, width, at, &first, spec.n_kept),
         KeptStart::Side(_) => put_columns(&mut rows, width, at, side, spec.n_kept),
     }
     ops.put(&rows, width, resid)

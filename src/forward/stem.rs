@@ -10,6 +10,7 @@ use attnscope_spec::{
     StemEnd, StemNorm, StemPlaces,
 };
 
+use super::around::Around;
 use super::conformer::gated;
 use super::embed::add_sinusoids;
 use super::planes::{Plane, convolve};
@@ -92,7 +93,11 @@ fn rows_of<O: Ops>(
     let (mut rows, mut width) = first_rows(stem, frames, n_mels, shelf)?; // [frame, channel]
     let (mut around, mut to) = (O::Buffer::default(), O::Buffer::default());
     for one in &stem.convolutions {
-        ops.put(&around_of(one, &rows), one.n_in * one.n_wide, &mut around)?;
+        ops.put(
+            &around_of(one).of(&rows),
+            one.n_in * one.n_wide,
+            &mut around,
+        )?;
         ops.linear(&around, &linear_of(one, shelf)?, &mut to, pace)?; // [position, channel]
         match &one.norm {
             None => {}
@@ -107,7 +112,7 @@ fn rows_of<O: Ops>(
             }
         }
         rows = if one.is_gated {
-            gated(&ops.get(&to)?.values, one.n_out)
+            gated(&ops.get(&to)?.values, one.n_out, Activation::Sigmoid)
         } else {
             ops.activate(one.activation.unwrap_or(stem.activation), &mut to)?;
             ops.get(&to)?.values.into_owned()
@@ -320,7 +325,7 @@ fn around_rows<O: Ops>(
         let channels = columns(rows, width, first, of_group);
         shelf
             .ops
-            .put(&around_of(&one, &channels), of_group * wide, &mut from)?;
+            .put(&around_of(&one).of(&channels), of_group * wide, &mut from)?;
         let size = of_group * of_group * wide;
         let weights = shelf.ops.linear_weights(HostLinear {
             n_out: of_group,
@@ -359,52 +364,12 @@ fn linear_of<'a, O: Ops>(
     })
 }
 
-/// Gathers the input window of each output, channel by channel. // [position, channel · row]
-fn around_of(one: &StemConvolution, rows: &[f32]) -> Vec<f32> {
-    let (n, wide) = (rows.len() / one.n_in.max(1), one.n_wide);
-    let [n_before, n_behind] = one.padding;
-    let n_left = (n + n_before + n_behind).checked_sub(wide);
-    let n_left = n_left.filter(|_| n > 0);
-    let n_out = n_left.map_or(0, |left| left / one.stride.max(1) + 1);
-    let mut around = vec![0.0; n_out * one.n_in * wide];
-    let each = around.chunks_mut((one.n_in * wide).max(1)).enumerate();
-    for (position_idx, to) in each {
-        for nth in 0..wide {
-            let row_idx = (position_idx * one.stride + nth).checked_sub(n_before);
-            let Some(row_idx) = row_idx.filter(|row_idx| *row_idx < n) else {
-                continue;
-            };
-            let from = &rows[row_idx * one.n_in..][..one.n_in];
-            for (channel_idx, value) in from.iter().enumerate() {
-                to[channel_idx * wide + nth] = *value;
-            }
-        }
-    }
-    around
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn input_windows_are_channel_major_and_padded_with_zeros() {
-        let one = StemConvolution {
-            weight: String::new(),
-            bias: None,
-            n_in: 2,
-            n_out: 1,
-            is_gated: false,
-            n_wide: 3,
-            stride: 2,
-            padding: [1; 2],
-            norm: None,
-            activation: None,
-            last_norm: None,
-        };
-        let rows: Vec<f32> = (1..=8).map(|v| v as f32).collect(); // four rows of two
-        let around = around_of(&one, &rows);
-        assert_eq!(around[..6], [0.0, 1.0, 3.0, 0.0, 2.0, 4.0]);
-        assert_eq!(around[6..], [3.0, 5.0, 7.0, 4.0, 6.0, 8.0]);
+/// The input window of each output of a convolution.
+fn around_of(one: &StemConvolution) -> Around {
+    Around {
+        n_in: one.n_in,
+        n_wide: one.n_wide,
+        stride: one.stride,
+        padding: one.padding,
     }
 }

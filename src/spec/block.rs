@@ -191,10 +191,11 @@ impl BlockSpec {
         }
     }
 
-    /// Whether what a branch gives, or its keys and values, depend on the tokens just before, through convolutions.
+    /// Whether what a branch gives, or its keys and values, depend on the tokens just before, or around, through convolutions.
     pub fn convolves(&self) -> bool {
         let of_keys = |own: &SelfSpec| own.projections.kv_convolutions.is_some();
-        self.convolutions.is_some() || self.own().is_some_and(of_keys)
+        let is_around = self.feed_forward.mixes_rows();
+        is_around || self.convolutions.is_some() || self.own().is_some_and(of_keys)
     }
 
     /// Width of what attention and feed-forward layer add, in a stack of this width.

@@ -12,13 +12,19 @@ pub struct ConformerSpec {
     /// Set if the block reads what the layers before it make of labels.
     pub guess: Option<LabelGuess>,
     /// The norm and the layer before attention.
-    pub before_norm: NormSource,
+    pub before_norm: Option<NormSource>,
     pub before: MlpSpec,
+    /// A norm of the output of the layer before attention.
+    pub before_out: Option<NormSource>,
     /// Multiplies the output of the layer before attention.
     pub before_scale: f32,
     /// Multiplies the residual that this output is added to.
     pub before_factor: f32,
+    /// A norm of the residual that this layer was added to.
+    pub before_post: Option<NormSource>,
     pub convolution: ConvolutionModule,
+    /// A norm at the end of the block, behind all others.
+    pub last: Option<NormSource>,
 }
 
 /// back(softmax(labels(x))): what a classifier of labels says of each row, added to the residual that it reads.
@@ -28,12 +34,16 @@ pub struct LabelGuess {
     pub back: LinearSource,
 }
 
-/// out(act(norm(conv(glu(expand(norm(x))))))), where the convolution runs over positions, each channel for itself.
+/// out(act(norm(mixed(conv(glu(expand(norm(x)))))))), where the convolution runs over positions, each channel for itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvolutionModule {
-    pub pre: NormSource,
-    /// Maps to twice the channels: values, then what gates them through a sigmoid.
+    pub pre: Option<NormSource>,
+    /// Maps to twice the channels: values, then what gates them.
     pub expand: LinearSource,
+    /// Added to values and to what gates them, besides the bias of the map. // [1, channel, 1] each
+    pub gate_biases: Option<[String; 2]>,
+    /// The function of gates, often a sigmoid.
+    pub gate: Activation,
     /// [channel, 1, n_wide]
     pub kernel: String,
     /// [channel]
@@ -42,6 +52,8 @@ pub struct ConvolutionModule {
     pub n_wide: usize,
     /// Number of earlier positions that a kernel covers.
     pub n_before: usize,
+    /// Maps the channels of each position to each other, behind the convolution.
+    pub mixed: Option<LinearSource>,
     pub norm: ChannelNorm,
     pub activation: Activation,
     pub out: LinearSource,
@@ -49,11 +61,14 @@ pub struct ConvolutionModule {
     pub scale: f32,
     /// Multiplies the residual that the output is added to.
     pub resid_factor: f32,
+    /// A norm of the residual that the output was added to.
+    pub post: Option<NormSource>,
 }
 
 /// The norm behind a convolution over positions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChannelNorm {
+    None,
     /// Of each row.
     Row(NormSource),
     /// By the mean and the variance of each channel that were stored in training.
@@ -73,6 +88,8 @@ impl ConvolutionModule {
                 .iter()
                 .map(|bias| (bias, vec![self.n_channels])),
         );
+        let biases = self.gate_biases.iter().flatten();
+        all.extend(biases.map(|bias| (bias, vec![1, self.n_channels, 1])));
         if let ChannelNorm::Stored { tensors, .. } = &self.norm {
             all.extend(tensors.iter().map(|name| (name, vec![self.n_channels])));
         }
@@ -83,9 +100,9 @@ impl ConvolutionModule {
     pub fn norms(&self) -> impl Iterator<Item = &NormSource> {
         let of_rows = match &self.norm {
             ChannelNorm::Row(norm) => Some(norm),
-            ChannelNorm::Stored { .. } => None,
+            ChannelNorm::Stored { .. } | ChannelNorm::None => None,
         };
-        [&self.pre].into_iter().chain(of_rows)
+        self.pre.iter().chain(of_rows).chain(&self.post)
     }
 }
 
@@ -97,6 +114,7 @@ impl ConformerSpec {
             ChannelNorm::Row(norm) if norm.kind == NormKind::LayerNorm => "rows normed",
             ChannelNorm::Row(_) => "rows scaled",
             ChannelNorm::Stored { .. } => "channels normed by stored values",
+            ChannelNorm::None => "no norm",
         };
         let residual = |factor: f32| match factor {
             1.0 => String::new(),
@@ -106,15 +124,29 @@ impl ConformerSpec {
             None => String::new(),
             Some(guess) => format!("a guess of {} labels, ", guess.labels.n_out()),
         };
+        let normed = match self.before_out {
+            Some(_) => "normed ",
+            None => "",
+        };
+        let order = match (&self.before_norm, &self.last) {
+            (Some(_), _) => "",
+            (None, Some(_)) => ", norms behind, and one at the end",
+            (None, None) => ", norms behind",
+        };
+        let mixed = match module.mixed {
+            Some(_) => ", channels mixed",
+            None => "",
+        };
         format!(
-            "{guess}{}{} · feed-forward before, {}{} · {} positions with {} before, {norm}, {}",
+            "{guess}{}{} · {normed}feed-forward before, {}{} · {} positions with {} before{mixed}, {norm}, {} gated by {}{order}",
             residual(self.before_factor),
             self.before_scale,
             residual(module.resid_factor),
             module.scale,
             module.n_wide,
             module.n_before,
-            module.activation
+            module.activation,
+            module.gate
         )
     }
 
@@ -130,6 +162,7 @@ impl ConformerSpec {
             &mut module.out,
         ]
         .into_iter()
+        .chain(&mut module.mixed)
         .chain(guess)
     }
 
@@ -138,10 +171,16 @@ impl ConformerSpec {
         let module = &mut self.convolution;
         let of_rows = match &mut module.norm {
             ChannelNorm::Row(norm) => Some(norm),
-            ChannelNorm::Stored { .. } => None,
+            ChannelNorm::Stored { .. } | ChannelNorm::None => None,
         };
-        [&mut self.before_norm, &mut module.pre]
-            .into_iter()
-            .chain(of_rows)
+        let own = [
+            &mut self.before_norm,
+            &mut self.before_out,
+            &mut self.before_post,
+            &mut self.last,
+            &mut module.pre,
+            &mut module.post,
+        ];
+        own.into_iter().flatten().chain(of_rows)
     }
 }

@@ -5,7 +5,7 @@ use attnscope_compute::ops::Activation;
 use super::block::BlockSpec;
 use super::feed_forward::FeedForward;
 use super::planes::PlaneConvolution;
-use super::source::NormSource;
+use super::source::{LinearSource, NormSource};
 
 /// How keys and values are read of a coarser grid than queries (spatial reduction, Wang et al. 2021, arXiv 2102.12122): the input of
 /// the attention passes through a convolution over its patches.
@@ -68,13 +68,23 @@ impl BlockSpec {
 
     /// Whether a row of the feed-forward layer depends on the patches around it.
     pub fn mixes_in_feed_forward(&self) -> bool {
-        self.feed_forward.mixes()
+        self.feed_forward.mixes_patches()
     }
 }
 
 impl FeedForward {
-    /// Whether a row depends on others: through a convolution over the patches of a picture.
+    /// Whether a row depends on others: through a convolution over the patches of a picture, or over rows.
     pub fn mixes(&self) -> bool {
+        self.mixes_patches() || self.mixes_rows()
+    }
+
+    fn mixes_patches(&self) -> bool {
         matches!(self, Self::Dense(mlp) if mlp.convolution.is_some())
+    }
+
+    /// Whether a map reads the rows around each.
+    pub fn mixes_rows(&self) -> bool {
+        let reads = |map: &LinearSource| map.over_rows().is_some();
+        matches!(self, Self::Dense(mlp) if reads(&mlp.up) || reads(&mlp.down))
     }
 }

@@ -63,6 +63,8 @@ pub struct ProjectionSpec {
     pub narrowed: Option<Box<NormedMap>>,
     /// Two stored weights, if attention reads a sum of the residual and what its row keeps.
     pub sum_with_kept: Option<String>,
+    /// Attention reads what its row keeps, in place of the residual.
+    pub reads_kept: bool,
     pub latent: Option<Box<LatentSpec>>,
     /// Clamps queries, keys and values to ±clip.
     pub clip: Option<f32>,
@@ -122,6 +124,7 @@ impl ProjectionSpec {
             places: None,
             narrowed: None,
             sum_with_kept: None,
+            reads_kept: false,
             latent: None,
             clip: None,
             sinks: None,

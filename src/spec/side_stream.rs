@@ -41,6 +41,8 @@ pub enum KeptStart {
     Nothing,
     /// The embedding, in the first columns.
     Embedding,
+    /// The embedding, whose width is theirs; the residual begins with zeros.
+    Rows,
     /// A second stream.
     Side(Box<SideEmbed>),
 }

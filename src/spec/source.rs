@@ -244,6 +244,24 @@ impl LinearSource {
         }
     }
 
+    /// The map of the rows around each, stored as the kernel of a convolution over them: as many before a row as behind it, or one fewer.
+    pub fn of_rows(
+        weight: String,
+        bias: Option<String>,
+        [n_in, n_wide]: [usize; 2],
+        n_out: usize,
+    ) -> Self {
+        Self::of_patch(weight, bias, vec![n_in, n_wide], n_out)
+    }
+
+    /// The values of a row, and the rows that are read for each, of a convolution over rows.
+    pub fn over_rows(&self) -> Option<[usize; 2]> {
+        match self.patch.as_deref() {
+            Some([n_in, n_wide]) => Some([*n_in, *n_wide]),
+            _ => None,
+        }
+    }
+
     /// The map, stored with two axes for heads in place of one.
     pub fn by_heads(self, axes: HeadAxes) -> Self {
         Self {

@@ -376,9 +376,13 @@ impl<'v, 'a> Walk<'v, 'a> {
                 self.linear(format_args!("{name}guess.labels"), &guess.labels);
                 self.linear(format_args!("{name}guess.back"), &guess.back);
             }
-            let norm = Some(&conformer.before_norm);
+            let norm = conformer.before_norm.as_ref();
             self.norm(format_args!("{name}before_pre"), norm, None);
             self.mlp(&format!("{name}before"), &conformer.before);
+            let norm = conformer.before_out.as_ref();
+            self.norm(format_args!("{name}before_out"), norm, None);
+            let norm = conformer.before_post.as_ref();
+            self.norm(format_args!("{name}before_post"), norm, None);
         }
         self.into_bottleneck(name, block);
         self.norm(
@@ -439,6 +443,8 @@ impl<'v, 'a> Walk<'v, 'a> {
             block.mlp_post.as_ref(),
             None,
         );
+        let last = block.conformer.as_ref().and_then(|of| of.last.as_ref());
+        self.norm(format_args!("{name}last"), last, None);
         self.out_of_bottleneck(name, block);
         self.end_of_stage(name, block);
     }

@@ -249,15 +249,13 @@ fn scores(
                 *cell = *cell * scale + seen.unwrap_or(0.0);
                 continue;
             }
-            let capped = math.score(query_idx, key_idx, *cell * scale);
-            let position = math.bias(query_idx, key_idx);
             let (from, to) = if odd.transposes_bias {
                 (key_idx.min(n_queries - 1), query_idx.min(n_keys - 1))
             } else {
                 (query_idx, key_idx)
             };
-            let moved = odd.bias * math.bias(from, to) - position;
-            *cell = capped + moved + seen.unwrap_or(0.0);
+            let bias = odd.bias * math.bias(from, to);
+            *cell = math.score_of(*cell * scale, bias) + seen.unwrap_or(0.0);
         }
     }
     drop_small(spec.top_keys, n_keys, &mut cells);

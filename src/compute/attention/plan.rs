@@ -144,6 +144,7 @@ impl HeadPlan<'_> {
         RowKnobs {
             scale: self.math.scale(query_idx),
             cap: self.math.spec.softcap,
+            caps_bias: self.math.spec.caps_bias,
             bias,
             visible,
             inverse_norms: &self.kv.inverse_norms,

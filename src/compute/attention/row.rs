@@ -55,13 +55,25 @@ impl HeadMath<'_> {
 
     /// The score of a pair as it enters the softmax, given scale·q·k.
     pub fn score(&self, query_idx: usize, key_idx: usize, scaled: f32) -> f32 {
-        let capped = match self.spec.softcap {
-            Some(cap) => cap * (scaled / cap).tanh(),
-            None => scaled,
-        };
         match self.spec.bias {
-            Bias::None => capped,
-            _ => capped + self.bias(query_idx, key_idx),
+            Bias::None => self.capped(scaled),
+            _ => self.score_of(scaled, self.bias(query_idx, key_idx)),
+        }
+    }
+
+    /// The score of scale·q·k and a position bias.
+    pub(super) fn score_of(&self, scaled: f32, bias: f32) -> f32 {
+        if self.spec.caps_bias {
+            self.capped(scaled + bias)
+        } else {
+            self.capped(scaled) + bias
+        }
+    }
+
+    fn capped(&self, score: f32) -> f32 {
+        match self.spec.softcap {
+            Some(cap) => cap * (score / cap).tanh(),
+            None => score,
         }
     }
 

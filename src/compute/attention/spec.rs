@@ -156,8 +156,10 @@ pub struct AttentionSpec {
     pub softmax_axis: SoftmaxAxis,
     pub mask: Mask,
     pub no_visible: NoVisible,
-    /// cap · tanh(score / cap), applied to scaled scores before bias and mask.
+    /// cap · tanh(score / cap), applied to scaled scores before mask and bias.
     pub softcap: Option<f32>,
+    /// The softcap bounds the sum of a scaled score and its bias, not the score alone.
+    pub caps_bias: bool,
     pub bias: Bias,
     pub rope: Option<RopeSpec>,
     /// Scales queries with their position.
@@ -189,6 +191,7 @@ impl AttentionSpec {
             },
             no_visible: NoVisible::Zero,
             softcap: None,
+            caps_bias: false,
             bias: Bias::None,
             rope: None,
             growth: None,

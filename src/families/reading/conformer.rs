@@ -67,6 +67,21 @@ impl ConformerNames {
         ..Self::WAVE
     };
 
+    /// As FastSpeech 2 has them.
+    pub const TALKING: Self = Self {
+        layers: ["feed_forward_macaron", "feed_forward"],
+        maps: ["conv1", "conv2"],
+        norms: [
+            "ff_macaron_layer_norm",
+            "self_attn_layer_norm",
+            "conv_layer_norm",
+            "ff_layer_norm",
+            "final_layer_norm",
+        ],
+        channel_norm: "norm",
+        ..Self::WAVE
+    };
+
     /// As Parakeet has them.
     pub const FAST: Self = Self {
         layers: ["feed_forward1", "feed_forward2"],
@@ -105,6 +120,8 @@ pub struct Conformer<'a> {
     pub n_kv_heads: usize,
     pub d_head: usize,
     pub n_wide: usize,
+    /// Set if the maps of feed-forward layers are convolutions over this many positions.
+    pub mlp_wide: Option<usize>,
     /// Earlier positions that the convolution covers.
     pub n_before: usize,
     pub activation: Activation,
@@ -177,6 +194,7 @@ impl<'a> Conformer<'a> {
             n_kv_heads: n_heads,
             d_head: even_heads(reader, "num_attention_heads", d_model, n_heads)?,
             n_wide,
+            mlp_wide: None,
             n_before: n_wide / 2,
             activation,
             eps: EPS,
@@ -250,10 +268,13 @@ impl<'a> Conformer<'a> {
         let [factor, scale] = self.layer_factors;
         let conformer = ConformerSpec {
             guess: None,
-            before_norm,
+            before_norm: Some(before_norm),
             before,
+            before_out: None,
             before_scale: scale,
             before_factor: factor,
+            before_post: None,
+            last: None,
             convolution: self
                 .convolution(&format!("{at}.{}", self.names.convolution), convolution_pre),
         };
@@ -274,8 +295,15 @@ impl<'a> Conformer<'a> {
 
     fn mlp(&self, at: &str) -> MlpSpec {
         let [up, down] = self.names.maps;
-        let map =
-            |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, self.has_bias);
+        let map = |name: &str, n_in, n_out| {
+            let plain = linear(&format!("{at}.{name}"), n_in, n_out, self.has_bias);
+            match self.mlp_wide {
+                Some(n_wide) => {
+                    LinearSource::of_rows(plain.weight, plain.bias, [n_in, n_wide], n_out)
+                }
+                None => plain,
+            }
+        };
         MlpSpec::plain(
             map(up, self.d_model, self.d_mlp),
             map(down, self.d_mlp, self.d_model),
@@ -347,8 +375,10 @@ impl<'a> Conformer<'a> {
         let stored = ["weight", "bias", "running_mean", "running_var"];
         let [factor, scale] = self.convolution_factors;
         ConvolutionModule {
-            pre,
+            pre: Some(pre),
             expand: pointwise("pointwise_conv1", 2 * d),
+            gate_biases: None,
+            gate: Activation::Sigmoid,
             kernel: format!("{at}.depthwise_conv.weight"),
             kernel_bias: self
                 .convolution_has_bias
@@ -356,6 +386,7 @@ impl<'a> Conformer<'a> {
             n_channels: d,
             n_wide: self.n_wide,
             n_before: self.n_before,
+            mixed: None,
             norm: if self.norms_rows {
                 ChannelNorm::Row(layer_norm(self.tensors, &norm, d, self.eps))
             } else {
@@ -368,6 +399,7 @@ impl<'a> Conformer<'a> {
             out: pointwise("pointwise_conv2", d),
             scale,
             resid_factor: factor,
+            post: None,
         }
     }
 }

@@ -174,6 +174,7 @@ fn stack(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: Like) -> Result
         n_kv_heads,
         d_head,
         n_wide,
+        mlp_wide: None,
         n_before: match like {
             Like::Streaming => n_wide - 1,
             Like::Parakeet | Like::Lasr => (n_wide - 1) / 2,

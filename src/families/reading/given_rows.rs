@@ -4,7 +4,9 @@ use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Activation;
 use attnscope_prompt::SoundRule;
-use attnscope_spec::{EmbedSpec, LinearSource, ModelSpec, SoundStem, StackSpec, TableSource};
+use attnscope_spec::{
+    BlockSpec, EmbedSpec, LinearSource, ModelSpec, NormSource, SoundStem, StackSpec, TableSource,
+};
 
 use super::llama_like::{Recipe, Sizes, read_sized};
 
@@ -28,6 +30,17 @@ pub fn mapped(map: LinearSource) -> EmbedSpec {
         projection: Some(map.clone()),
         ..embed(map.weight, map.n_in)
     }
+}
+
+/// A model of blocks over rows as they reach the first of them, of which a tensor is named; it has no vocabulary and no head.
+pub fn model(
+    family: &'static str,
+    (first, d_model): (String, usize),
+    blocks: Vec<BlockSpec>,
+    last_norm: Option<NormSource>,
+) -> ModelSpec {
+    let stack = StackSpec::only(embed(first, d_model), blocks, last_norm);
+    ModelSpec::of_one_stack(family, stack, None)
 }
 
 /// Says that rows have to be given, and what gives them in the whole model.
@@ -56,10 +69,9 @@ pub fn read_layers(
     let first = format!("{base}layers.0.self_attn.q_proj.weight");
     let read = &spec.stacks[0];
     let last = read.final_norm.clone().filter(|_| has_last_norm);
-    let embed = embed(first, sizes.d_model);
-    let stack = StackSpec::only(embed, read.blocks().to_vec(), last);
+    let first = (first, sizes.d_model);
     Ok(ModelSpec {
         n_ctx: spec.n_ctx,
-        ..ModelSpec::of_one_stack(family, stack, None)
+        ..model(family, first, read.blocks().to_vec(), last)
     })
 }

@@ -54,6 +54,8 @@ mod wave_positions;
 pub(super) mod windowed;
 pub(super) mod windows;
 
+pub(super) use sizes::equal_heads;
+
 use attnscope_checkpoint::{Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};

@@ -1,9 +1,31 @@
 //! Sizes that most decoders state, under their usual keys.
 
 use attnscope_checkpoint::{Origin, Reader};
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 
-use super::check_groups;
+use super::{check_groups, even_heads};
+
+/// Reads the number of heads under the first key, of which there must be as many for keys and values (the second key), and the width
+/// that shares the residual among them.
+///
+/// # Errors
+/// When there are other heads of keys, or the heads do not divide the residual.
+pub fn equal_heads(
+    reader: &mut Reader<'_>,
+    [heads, of_keys]: [&str; 2],
+    [knob, knob_of_keys]: [&'static str; 2],
+    d_model: usize,
+) -> Result<[usize; 2]> {
+    let n_heads = reader.size(knob, heads)?;
+    let same = Origin::Derived("n_heads".to_owned());
+    let found = reader.size_or(knob_of_keys, of_keys, n_heads, same)?;
+    if found != n_heads {
+        // transformers divides queries among the heads of keys, which runs with as many only.
+        let problem = format!("expected as many as heads, {n_heads}, found {found}");
+        return Err(Error::config(reader.path(), of_keys, problem));
+    }
+    Ok([n_heads, even_heads(reader, heads, d_model, n_heads)?])
+}
 
 /// Sizes that every family of this kind states.
 #[derive(Debug, Clone, Copy)]

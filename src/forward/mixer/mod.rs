@@ -11,6 +11,7 @@ mod selective_scan;
 mod short_convolution;
 mod span_convolution;
 mod state_space;
+mod value_memory;
 
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
@@ -23,6 +24,7 @@ use self::lightning::LightningWeights;
 use self::selective_scan::SelectiveScanWeights;
 use self::span_convolution::SpanConvolutionWeights;
 use self::state_space::StateSpaceWeights;
+use self::value_memory::ValueMemoryWeights;
 use super::context::BlockContext;
 use super::weights::WeightReader;
 pub(super) use memory::MixerMemory;
@@ -38,6 +40,7 @@ pub enum TokenMixerWeights<'a, O: Ops> {
     GatedRecurrence(GatedRecurrenceWeights<'a, O>),
     Lightning(LightningWeights<'a, O>),
     SpanConvolution(SpanConvolutionWeights<'a, O>),
+    ValueMemory(ValueMemoryWeights<'a, O>),
 }
 
 impl<'a, O: Ops> TokenMixerWeights<'a, O> {
@@ -59,6 +62,9 @@ impl<'a, O: Ops> TokenMixerWeights<'a, O> {
             TokenMixer::Lightning(spec) => Self::Lightning(LightningWeights::read(shelf, spec)?),
             TokenMixer::SpanConvolution(spec) => {
                 Self::SpanConvolution(SpanConvolutionWeights::read(shelf, spec)?)
+            }
+            TokenMixer::ValueMemory(spec) => {
+                Self::ValueMemory(ValueMemoryWeights::read(shelf, spec)?)
             }
         })
     }
@@ -105,6 +111,9 @@ pub(super) fn run_mixer<O: Ops>(
         }
         (TokenMixer::SpanConvolution(spec), Weights::SpanConvolution(weights)) => {
             span_convolution::run(context, spec, weights, from, to)
+        }
+        (TokenMixer::ValueMemory(spec), Weights::ValueMemory(weights)) => {
+            value_memory::run(context, spec, weights, from, to)
         }
         _ => Ok(()),
     }

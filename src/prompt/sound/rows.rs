@@ -60,7 +60,9 @@ pub(crate) fn given_rows(request: &Request, rule: SoundRule, limits: Limits) -> 
         });
     }
     let mut n_cut = 0;
-    if let Some(n_ctx) = limits.hard_n_ctx().filter(|n_ctx| rows.len() > *n_ctx) {
+    let n_ctx = limits.hard_n_ctx().unwrap_or(usize::MAX);
+    let n_ctx = n_ctx.min(rule.n_frames);
+    if rows.len() > n_ctx {
         if !request.truncate {
             let found = rows.len();
             return Err(Error::Prompt(format!(

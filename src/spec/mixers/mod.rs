@@ -8,6 +8,7 @@ mod parts;
 mod selective_scan;
 mod span_convolution;
 mod state_space;
+mod value_memory;
 
 pub use convolution::ConvolutionSpec;
 pub use delta_rule::DeltaRuleSpec;
@@ -17,6 +18,7 @@ pub use parts::{GatedNormSource, MixerPart, ShortConvolution};
 pub use selective_scan::{ScanHead, SelectiveScanSpec};
 pub use span_convolution::SpanConvolutionSpec;
 pub use state_space::StateSpaceSpec;
+pub use value_memory::ValueMemorySpec;
 
 use super::source::LinearSource;
 
@@ -37,6 +39,8 @@ pub enum TokenMixer {
     Lightning(Box<LightningSpec>),
     /// A convolution whose kernels depend on a span of tokens.
     SpanConvolution(Box<SpanConvolutionSpec>),
+    /// The values of the attention beside it, and a convolution of them.
+    ValueMemory(Box<ValueMemorySpec>),
 }
 
 impl TokenMixer {
@@ -50,6 +54,7 @@ impl TokenMixer {
             Self::GatedRecurrence(_) => "gated linear recurrence (RG-LRU)",
             Self::Lightning(_) => "lightning attention",
             Self::SpanConvolution(_) => "span-based dynamic convolution",
+            Self::ValueMemory(_) => "memory of values (SAN-M)",
         }
     }
 
@@ -63,6 +68,7 @@ impl TokenMixer {
             Self::GatedRecurrence(spec) => spec.parts(),
             Self::Lightning(spec) => spec.parts(),
             Self::SpanConvolution(spec) => spec.parts(),
+            Self::ValueMemory(spec) => spec.parts(),
         }
     }
 
@@ -107,6 +113,7 @@ impl TokenMixer {
                 let outer = [&mut spec.gate, &mut spec.o];
                 inner.into_iter().chain(outer).collect()
             }
+            Self::ValueMemory(spec) => vec![&mut spec.values],
             Self::SpanConvolution(spec) => {
                 let inner = [&mut spec.pointwise, &mut spec.kernel];
                 let outer = [&mut spec.q, &mut spec.values, &mut spec.o];
@@ -129,7 +136,7 @@ impl TokenMixer {
             Self::GatedRecurrence(spec) => (&spec.convolution, spec.n_channels),
             Self::Lightning(spec) => return spec.n_kept(n_tokens),
             // It reads tokens on both sides, so that nothing can be kept of those before.
-            Self::SpanConvolution(_) => return 0,
+            Self::SpanConvolution(_) | Self::ValueMemory(_) => return 0,
         };
         convolution.n_kept() + n_state
     }
@@ -137,7 +144,7 @@ impl TokenMixer {
     /// Whether it mixes neighbours on both sides, padding among them, so that no padding leaves a text as it was.
     pub fn reads_both_sides(&self) -> bool {
         match self {
-            Self::SpanConvolution(_) => true,
+            Self::SpanConvolution(_) | Self::ValueMemory(_) => true,
             Self::Convolution(spec) => spec.convolution.over_grid,
             _ => false,
         }
@@ -151,6 +158,7 @@ impl TokenMixer {
             Self::SelectiveScan(spec) => vec![&spec.x],
             Self::StateSpace(spec) => vec![&spec.x, &spec.b, &spec.c],
             Self::DeltaRule(spec) => vec![&spec.q, &spec.k, &spec.v],
+            Self::ValueMemory(spec) => vec![&spec.values],
             Self::GatedRecurrence(_) | Self::SpanConvolution(_) => return true,
             Self::Lightning(spec) => return spec.decays.are_rounded,
         };
@@ -191,6 +199,9 @@ impl TokenMixer {
             }
             Self::GatedRecurrence(spec) => {
                 format!("{} blocks, {}", spec.n_blocks, spec.activation)
+            }
+            Self::ValueMemory(spec) => {
+                format!("{} positions with {} before", spec.n_wide, spec.n_before)
             }
             Self::SpanConvolution(spec) => {
                 format!("{} heads over {} tokens", spec.n_heads, spec.n_wide)

@@ -6,8 +6,9 @@ use crate::ConvolutionModule;
 impl<'a> Walk<'_, 'a> {
     /// The convolution of a Conformer.
     pub(super) fn convolution(&mut self, name: &str, module: &'a ConvolutionModule) {
-        let keys = ["expand", "out"];
-        let maps = [&module.expand, &module.out];
+        let keys = ["expand", "out", "mixed"];
+        let maps = [&module.expand, &module.out].into_iter();
+        let maps = maps.chain(&module.mixed);
         self.linears(format_args!("{name}convolution."), &keys, maps);
         for (nth, norm) in module.norms().enumerate() {
             let key = format_args!("{name}convolution.norm.{nth}");

@@ -93,7 +93,9 @@ fn the_three_part_product_is_nearly_as_accurate_as_f32() {
         );
         let off_f32 = off(&plain, &x, &weights, n_in);
         assert!(
-            off_tiles.rms < rms_limit && off_tiles.max < max_limit && off_tiles.rms < 1.5 * off_f32.rms,
+            off_tiles.rms < rms_limit
+                && off_tiles.max < max_limit
+                && off_tiles.rms < 1.5 * off_f32.rms,
             "{n_in} inputs: rms {:.2e} max {:.2e}, f32 rms {:.2e} max {:.2e}",
             off_tiles.rms,
             off_tiles.max,

@@ -15,7 +15,9 @@ pub struct RowKnobs<'a> {
     pub scale: f32,
     /// cap · tanh(score / cap).
     pub cap: Option<f32>,
-    /// Added after the cap.
+    /// The cap bounds the sum of score and bias.
+    pub caps_bias: bool,
+    /// Added after the cap, or before it.
     pub bias: Option<&'a [f32]>,
     /// 1 where a key in the range is visible, otherwise 0.
     pub visible: Option<&'a [f32]>,
@@ -96,13 +98,22 @@ impl Kernel for ScoreRow<'_> {
                 let mask = span.mask(l, at, slices.visible);
                 let product = *vector;
                 let scaled = l.mul(product, l.splat(self.knobs.scale));
+                let bias = slices.bias.map(|bias| bias[at]);
+                let [before, after] = if self.knobs.caps_bias {
+                    [bias, None]
+                } else {
+                    [None, bias]
+                };
                 let mut score = scaled;
+                if let Some(bias) = before {
+                    score = l.add(score, bias);
+                }
                 if let Some(cap) = self.knobs.cap {
-                    let inside = l.div(scaled, l.splat(cap));
+                    let inside = l.div(score, l.splat(cap));
                     score = l.mul(l.splat(cap), tanh(l, inside));
                 }
-                if let Some(bias) = slices.bias {
-                    score = l.add(score, bias[at]);
+                if let Some(bias) = after {
+                    score = l.add(score, bias);
                 }
                 *vector = match mask {
                     None => score,

@@ -172,22 +172,32 @@ pub(super) fn products(group: &Group<'_>, block: &Block) -> Result<Tensor> {
 
 /// Scores before the mask, from scale·q·k. // [head, row, key]
 pub(super) fn scores(group: &Group<'_>, block: &Block, scaled: &Tensor) -> Result<Tensor> {
-    let capped = match group.run.spec.softcap {
+    let spec = group.run.spec;
+    let capped = |scores: &Tensor| match spec.softcap {
         Some(cap) => {
             let cap = f64::from(cap);
-            scaled.affine(1.0 / cap, 0.0)?.tanh()?.affine(cap, 0.0)?
+            scores.affine(1.0 / cap, 0.0)?.tanh()?.affine(cap, 0.0)
         }
-        None => scaled.clone(),
+        None => Ok(scores.clone()),
     };
+    if spec.caps_bias {
+        capped(&biased(group, block, scaled)?)
+    } else {
+        biased(group, block, &capped(scaled)?)
+    }
+}
+
+/// Scores with their position bias. // [head, row, key]
+fn biased(group: &Group<'_>, block: &Block, scores: &Tensor) -> Result<Tensor> {
     match &group.bias {
-        BiasTable::None => Ok(capped),
+        BiasTable::None => Ok(scores.clone()),
         BiasTable::Slopes(slopes) => {
-            let distances = distances(group.run, block, scaled.device())?;
-            capped.add(&slopes.broadcast_mul(&distances)?)
+            let distances = distances(group.run, block, scores.device())?;
+            scores.add(&slopes.broadcast_mul(&distances)?)
         }
-        BiasTable::OfKeys(bias) => capped.broadcast_add(bias),
+        BiasTable::OfKeys(bias) => scores.broadcast_add(bias),
         BiasTable::OfPairs(bias) => {
-            capped.add(&bias.narrow(1, block.queries.start, block.n_rows())?)
+            scores.add(&bias.narrow(1, block.queries.start, block.n_rows())?)
         }
         BiasTable::OfDistances(table) => {
             let n_queries = group.run.visibility.n_queries;
@@ -196,9 +206,9 @@ pub(super) fn scores(group: &Group<'_>, block: &Block, scaled: &Tensor) -> Resul
                 (0..n_keys).map(move |key_idx| (n_queries - 1 - query_idx + key_idx) as u32)
             };
             let nth: Vec<u32> = block.queries.clone().flat_map(nth).collect();
-            let nth = Tensor::from_vec(nth, n_rows * n_keys, scaled.device())?;
+            let nth = Tensor::from_vec(nth, n_rows * n_keys, scores.device())?;
             let bias = table.index_select(&nth, 1)?;
-            capped.add(&bias.reshape((group.n_heads(), n_rows, n_keys))?)
+            scores.add(&bias.reshape((group.n_heads(), n_rows, n_keys))?)
         }
     }
 }

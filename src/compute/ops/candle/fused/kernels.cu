@@ -29,6 +29,7 @@ struct Rows {
     unsigned n_distances;
     float softcap;                 // 0 for none
     float share;                   // what a key gets in a row that sees none
+    unsigned caps_bias;            // 1 if the softcap bounds the sum of score and bias
 };
 
 #define LOWEST (-3.4028234663852886e38f)
@@ -87,14 +88,16 @@ __device__ bool sees(const Rows &p, const Row &row, unsigned key) {
 
 // The score of a key from scale·q·k.
 __device__ float score(const Rows &p, const Row &row, unsigned key, float scaled) {
-    float value = p.softcap > 0.0f ? tanhf(scaled * (1.0f / p.softcap)) * p.softcap : scaled;
+    float bias = 0.0f;
     switch (p.bias_kind) {
-    case 1: return value + p.bias[row.head] * (p.positions[key] - p.positions[row.query]);
-    case 2: return value + p.bias[(size_t)row.head * p.n_keys + key];
-    case 3: return value + p.bias[(size_t)row.head * p.n_distances + (p.n_queries - 1 - row.query + key)];
-    case 4: return value + p.bias[((size_t)row.head * p.n_queries + row.query) * p.n_keys + key];
-    default: return value;
+    case 1: bias = p.bias[row.head] * (p.positions[key] - p.positions[row.query]); break;
+    case 2: bias = p.bias[(size_t)row.head * p.n_keys + key]; break;
+    case 3: bias = p.bias[(size_t)row.head * p.n_distances + (p.n_queries - 1 - row.query + key)]; break;
+    case 4: bias = p.bias[((size_t)row.head * p.n_queries + row.query) * p.n_keys + key]; break;
     }
+    if (p.caps_bias) scaled += bias;
+    float value = p.softcap > 0.0f ? tanhf(scaled * (1.0f / p.softcap)) * p.softcap : scaled;
+    return p.caps_bias || p.bias_kind == 0 ? value : value + bias;
 }
 
 // One warp takes one row.

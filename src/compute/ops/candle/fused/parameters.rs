@@ -38,6 +38,7 @@ pub(super) struct Parameters {
     n_distances: u32,
     softcap: f32,
     share: f32,
+    caps_bias: u32,
 }
 
 #[expect(unsafe_code, reason = "what a kernel takes by value")]
@@ -130,6 +131,7 @@ impl Rows {
                 NoVisible::Uniform => 1.0 / n_keys as f32,
                 NoVisible::Zero | NoVisible::Nan => 0.0,
             },
+            caps_bias: u32::from(run.spec.caps_bias),
             ..Parameters::default()
         };
         Ok(Self {
