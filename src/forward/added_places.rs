@@ -37,6 +37,8 @@ pub(super) fn at_places<O: Ops>(
         PlaceRows::Sines => sines(grid_of(sequence)?, width),
     };
     let n_rows = table.len() / width.max(1);
+    // Copies of a sequence lie behind each other, with the same positions.
+    let positions = positions.iter().cycle();
     for (row, position) in values.chunks_mut(width.max(1)).zip(positions) {
         if *position >= n_rows {
             let problem = format!(

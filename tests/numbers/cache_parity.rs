@@ -154,7 +154,8 @@ pub(super) fn writing_cases(
         let request = request_of(&case, &reference);
         let prompt = prepare(&request, &prompt_form, model.spec.limits()).expect("fits");
         let input = input_of(&prompt);
-        let writes = model.spec.is_causal_lm || model.spec.decoder_start.is_some();
+        let writes = model.spec.head.is_some()
+            && (model.spec.is_causal_lm || model.spec.decoder_start.is_some());
         (writes && input.sequence.len() > 2).then_some((case, model, input))
     })
 }
