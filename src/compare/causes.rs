@@ -78,6 +78,7 @@ fn hook_of_role(role: &str) -> Hook {
     match name {
         "attn.k" | "attn.k_norm" | "attn.shared_key" => Hook::K,
         name if name.starts_with("attn.reduced") => Hook::K,
+        "attn.pooled_residual" => Hook::MlpOut,
         "attn.v" => Hook::V,
         "attn.o" => Hook::AttnOut,
         "attn.sinks" => Hook::Pattern,

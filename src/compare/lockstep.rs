@@ -423,8 +423,9 @@ fn visibility(
 ) -> Visibility {
     let real = queries.real.as_deref();
     if spec.is_cross {
-        let keys = (keys.len(), keys.real.as_deref());
-        Visibility::of_cross(spec.mask, (queries.len(), real), keys)
+        let of_keys = (keys.len(), keys.real.as_deref());
+        let visibility = Visibility::of_cross(spec.mask, (queries.len(), real), of_keys);
+        keys.in_windows(spec, visibility)
     } else {
         queries.visibility(spec)
     }

@@ -2,8 +2,7 @@
 //! attentions have.
 
 use attnscope_spec::{
-    AddedConvolution, BlockRow, BlockSpec, Join, KeyReduction, LatentSharing, PlaceRows,
-    ProjectionSpec,
+    AddedConvolution, BlockRow, BlockSpec, Join, KeyGrid, LatentSharing, PlaceRows, ProjectionSpec,
 };
 
 use super::knob::KnobKind::{Computation, Shape};
@@ -66,11 +65,11 @@ pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
 pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
     list.word(Shape, "query_growth_by_head", spec.q_growth.is_some());
     list.word(Shape, "head_scales", spec.head_scales.is_some());
-    let reduced = spec.reduced.as_deref().map(KeyReduction::words);
+    let key_grid = spec.key_grid.as_deref().map(KeyGrid::words);
     list.word(
         Shape,
         "key_grid",
-        reduced.unwrap_or("as queries".to_owned()),
+        key_grid.unwrap_or("as queries".to_owned()),
     );
     list.word(Shape, "value_rows", spec.value_rows.is_some());
     list.word(Shape, "own_value_taken", spec.own_value_shares.is_some());

@@ -18,7 +18,7 @@ pub const FAMILY: Family = Family::own("beit", "Beit", read)
 /// A classifier of pictures reads the mean of the patches through a norm.
 pub(super) const TASKS: TaskRules = TaskRules {
     normed_mean: Some(NormedMean {
-        key: ("use_mean_pooling", true),
+        key: Some(("use_mean_pooling", true)),
         norm: "pooler.layernorm",
         eps: None,
     }),

@@ -142,6 +142,7 @@ fn merging(
         columns: side,
         n_first: 0,
         shift: [0; 2],
+        per_query: 1,
     };
     let steps = GridSteps {
         grid,

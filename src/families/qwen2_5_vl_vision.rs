@@ -87,6 +87,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     columns: side,
                     n_first: 0,
                     shift: [0; 2],
+                    per_query: 1,
                 }),
             });
         }

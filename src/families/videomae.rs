@@ -16,7 +16,7 @@ pub const FAMILY: Family = Family::own("videomae", "VideoMAE", read)
     .with_tasks(TaskRules {
         picture: Pooled::MeanFrom,
         normed_mean: Some(NormedMean {
-            key: ("use_mean_pooling", true),
+            key: Some(("use_mean_pooling", true)),
             norm: "fc_norm",
             eps: Some(1e-5),
         }),

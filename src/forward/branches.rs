@@ -13,6 +13,7 @@ use super::context::BlockContext;
 use super::copies::repeat;
 use super::emit::{emit, offer, raw};
 use super::feed_forward::feed_forward_of_all;
+use super::grid_maps::pool_residual;
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::hyper;
@@ -54,6 +55,9 @@ pub(super) fn run_branches<O: Ops>(
         add_before(context, conformer, resid)?;
     }
     let mut mixed = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
+    if let Some(pooling) = spec.query_pooling() {
+        pool_residual(context, (pooling, &spec.attn_pre), resid)?;
+    }
     if spec.attn_pre.is_none() && (spec.adds_to_normed || spec.narrow.is_some()) {
         // Without a norm, what attention reads is the residual itself.
         context.ops.copy(resid, &mut s.attention.normed)?;

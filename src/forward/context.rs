@@ -183,6 +183,10 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         let n_keys = keys.map_or(0, Sequence::len);
         let real_keys = keys.and_then(|keys| keys.real.as_deref());
         let visibility = Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys));
-        visibility.with_first_query(self.n_past)
+        let visibility = visibility.with_first_query(self.n_past);
+        match keys {
+            Some(keys) => keys.in_windows(spec, visibility),
+            None => visibility,
+        }
     }
 }

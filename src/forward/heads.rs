@@ -11,7 +11,7 @@ use super::attend::attend;
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
 use super::global_tokens::{measure_globals, tell_globals};
-use super::grid_maps::CoarseKeys;
+use super::grid_maps::OtherKeys;
 use super::hook::{Hooks, NoHooks};
 use super::own_values::take_out_own;
 use super::project::project;
@@ -39,9 +39,9 @@ pub(super) fn run_heads<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<Vec<HeadSummary>> {
     let (ops, spec) = (context.ops, of.attention);
-    let coarse = CoarseKeys::of(context, of.projections, of.weights, resid)?;
-    let of_coarse = coarse.as_ref().map(|keys| keys.context(context));
-    let context = of_coarse.as_ref().unwrap_or(context);
+    let other = OtherKeys::of(context, of.projections, of.weights, resid)?;
+    let of_other = other.as_ref().map(|keys| keys.context(context));
+    let context = of_other.as_ref().unwrap_or(context);
     project(context, spec, of.projections, of.weights, resid, s, hooks)?;
     let is_there = s.past.as_ref().is_some_and(|past| past.is_whole);
     let mut norms = if is_there {

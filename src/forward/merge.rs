@@ -29,6 +29,9 @@ pub(super) fn merge_patches<O: Ops>(
             // No activation follows the convolution itself.
             convolve(convolution, Activation::Relu, plane, shelf)
         })?,
+        Joining::SideBySide { side, .. } => over_patches(context, resid, |plane| {
+            Ok(side_by_side((*side, true), plane))
+        })?,
     }
     let behind = shelf.optional_norm(&spec.behind)?;
     normed_in_place(ops, behind.as_ref(), resid, &mut spare)?;
@@ -48,7 +51,9 @@ fn map_squares<O: Ops>(
     resid: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, shelf) = (context.ops, context.shelf());
-    over_patches(context, resid, |plane| Ok(side_by_side(squares, plane)))?; // [fewer patches, side · side · d]
+    over_patches(context, resid, |plane| {
+        Ok(side_by_side((squares.side, squares.is_by_rows), plane))
+    })?; // [fewer patches, side · side · d]
     let (mut spare, mut mean) = (O::Buffer::default(), O::Buffer::default());
     if squares.adds_mean {
         let host = ops.get(resid)?;
@@ -82,7 +87,7 @@ fn add_places<O: Ops>(
     grid: [usize; 2],
     resid: &mut O::Buffer,
 ) -> Result<()> {
-    if grid != places.grid {
+    if places.positions.is_some() && grid != places.grid {
         let ([rows, columns], [stored_rows, stored_columns]) = (grid, places.grid);
         let problem = format!(
             "a stage has {rows} × {columns} patches, the model positions of {stored_rows} × {stored_columns}"
@@ -90,9 +95,10 @@ fn add_places<O: Ops>(
         return Err(Error::Prompt(problem));
     }
     let (ops, tensors, width) = (context.ops, context.tensors, places.width);
-    let positions = tensors
-        .expect(&places.positions, &places.shape())?
-        .widen()?;
+    let positions = match &places.positions {
+        Some(name) => tensors.expect(name, &places.shape())?.widen()?.to_vec(),
+        None => Vec::new(),
+    };
     let class = match &places.class {
         Some(name) => tensors.expect(name, &[1, 1, width])?.widen()?.to_vec(),
         None => Vec::new(),
@@ -103,8 +109,9 @@ fn add_places<O: Ops>(
         .values
         .chunks((grid[0] * grid[1] * width).max(1))
     {
-        let rows = class.iter().chain(patches).zip(positions.iter());
-        values.extend(rows.map(|(value, position)| value + position));
+        let rows = class.iter().chain(patches).enumerate();
+        let at = |idx: usize| positions.get(idx).copied().unwrap_or(0.0);
+        values.extend(rows.map(|(idx, value)| value + at(idx)));
     }
     ops.put_own(values, width, resid)
 }
@@ -141,14 +148,13 @@ fn means(values: &[f32], joined: usize, width: usize) -> Vec<f32> {
 }
 
 /// Puts the patches that become one side by side; zeros stand for those beyond the picture.
-fn side_by_side(squares: &SquareMap, plane: &Plane) -> Plane {
-    let side = squares.side;
+fn side_by_side((side, is_by_rows): (usize, bool), plane: &Plane) -> Plane {
     let (n_rows, n_columns, width) = (plane.n_rows, plane.n_columns, plane.n_channels);
     let [to_rows, to_columns] = [n_rows, n_columns].map(|n| n.div_ceil(side.max(1)));
     let mut joined = Vec::with_capacity(plane.values.len());
     for (row, column) in (0..to_rows).flat_map(|row| (0..to_columns).map(move |at| (row, at))) {
         for (outer, inner) in (0..side).flat_map(|at| (0..side).map(move |n| (at, n))) {
-            let (right, down) = if squares.is_by_rows {
+            let (right, down) = if is_by_rows {
                 (inner, outer)
             } else {
                 (outer, inner)
@@ -174,8 +180,6 @@ fn side_by_side(squares: &SquareMap, plane: &Plane) -> Plane {
 
 #[cfg(test)]
 mod tests {
-    use attnscope_spec::LinearSource;
-
     use super::*;
 
     #[test]
@@ -186,19 +190,13 @@ mod tests {
             n_columns: 3,
             n_channels: 1,
         };
-        let map = LinearSource::whole("reduction.weight".to_owned(), None, 4, 2);
-        let squares = SquareMap::by_columns(2, map);
-        let joined = side_by_side(&squares, &plane);
+        let joined = side_by_side((2, false), &plane);
         assert_eq!(joined.values, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0, 0.0, 0.0]);
         assert_eq!(
             (joined.n_rows, joined.n_columns, joined.n_channels),
             (1, 2, 4)
         );
-        let by_rows = SquareMap {
-            is_by_rows: true,
-            ..squares
-        };
-        let first = side_by_side(&by_rows, &plane).values;
+        let first = side_by_side((2, true), &plane).values;
         assert_eq!(first[..4], [1.0, 2.0, 4.0, 5.0]);
         assert_eq!(means(&first, 4, 1), [3.0, 2.25]);
         assert_eq!(means(&first, 4, 2)[..2], [2.5, 3.5]);

@@ -157,7 +157,10 @@ pub(super) fn patch_positions(
         }
         return Ok(rows);
     };
-    let table = tensors.expect(&stored.tensor, &stored.shape)?.widen()?;
+    let mut table = tensors.expect(&stored.tensor, &stored.shape)?.widen()?;
+    if stored.has_channels_first {
+        table = Cow::Owned(channels_last(&table, width));
+    }
     let (before, rest) = table.split_at(stored.n_first * width);
     let (grid, behind) = rest.split_at(rest.len() - stored.n_behind * width);
     let first = [before, behind].concat();
@@ -180,6 +183,18 @@ pub(super) fn patch_positions(
             _ => wanted,
         };
         Cow::Owned(resampled(grid, width, stored.grid, wanted, resampling))
+    };
+    let grid = match &stored.tiles {
+        Some(tiles) => {
+            let tile = tensors
+                .expect(&tiles.tensor, &tiles.shape(width))?
+                .widen()?;
+            let tile = channels_last(&tile, width);
+            let tiled = resampled(&tile, width, tiles.grid, wanted, Resampling::Tiles);
+            let sums = grid.iter().zip(tiled).map(|(place, tile)| place + tile);
+            Cow::Owned(sums.collect())
+        }
+        None => grid,
     };
     let shared = first.chunks(width.max(1)).next();
     let shared = shared.filter(|_| stored.shares_first);
@@ -217,6 +232,13 @@ pub(super) fn patch_positions(
         }
     }
     Ok(rows)
+}
+
+/// Turns a grid of rows whose channels are stored first. // [channel, row, column] → [row, column, channel]
+fn channels_last(grid: &[f32], width: usize) -> Vec<f32> {
+    let n_places = grid.len() / width.max(1);
+    let of_place = |place: usize| grid.iter().skip(place).step_by(n_places.max(1)).copied();
+    (0..n_places).flat_map(of_place).collect()
 }
 
 /// Resamples a grid of rows to another grid size. // grid: [row, column, width]

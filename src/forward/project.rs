@@ -15,6 +15,7 @@ use super::difference::pair_values;
 use super::emit::emit;
 use super::gates::open_gates;
 use super::global_tokens::project_globals;
+use super::grid_maps::{convolve_input, keep_largest};
 use super::growth::grow_rows;
 use super::head_experts::{choose_heads, for_all_groups};
 use super::hook::{Hook, Hooks};
@@ -108,13 +109,16 @@ pub(super) fn project_only<O: Ops>(
         None => None,
     };
     let resid = summed.as_ref().unwrap_or(resid);
-    let attn_in = match &weights.pre {
-        Some(norm) => {
+    let pooling = spec.query_pooling();
+    let attn_in = match (&weights.pre, &context.memory) {
+        // Queries are pooled of the keys' patches, which are normed.
+        (_, Some(memory)) if pooling.is_some() => memory.hidden,
+        (Some(norm), _) => {
             ops.norm(resid, norm, &mut s.normed)?;
             open_norm(context, weights.pre_gate.as_ref(), &mut s.normed)?;
             &s.normed
         }
-        None => resid,
+        (None, _) => resid,
     };
     // Only cross-attention takes keys from other tokens than its queries.
     let keys_in = match &context.memory {
@@ -147,13 +151,27 @@ pub(super) fn project_only<O: Ops>(
         None => None,
     };
     let [placed_q, placed_k] = &placed;
-    let q_in = placed_q.as_ref().or(narrow.as_ref()).unwrap_or(attn_in);
+    let [convolved_q, convolved_v] = match spec.convolved_inputs() {
+        Some(inputs) => {
+            let convolved = |input| -> Result<Option<O::Buffer>> {
+                let mut rows = O::Buffer::default();
+                ops.copy(attn_in, &mut rows)?;
+                convolve_input(context, input, &mut rows)?;
+                Ok(Some(rows))
+            };
+            [convolved(&inputs.queries)?, convolved(&inputs.values)?]
+        }
+        None => [None, None],
+    };
+    let q_in = convolved_q.as_ref().or(placed_q.as_ref());
+    let q_in = q_in.or(narrow.as_ref()).unwrap_or(attn_in);
     let k_in = placed_k.as_ref().or(narrow.as_ref()).unwrap_or(keys_in);
     let reach_values = spec
         .places
         .as_ref()
         .is_some_and(|places| places.reach_values);
     let v_in = if reach_values { k_in } else { keys_in };
+    let v_in = convolved_v.as_ref().unwrap_or(v_in);
     s.bias_factors = match &spec.bias_gate {
         Some(gate) => {
             let grows = (attention.growth, &context.positions()[..], context.n_past);
@@ -186,6 +204,9 @@ pub(super) fn project_only<O: Ops>(
             ops.linear(q_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
             ops.linear(k_in, k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
             ops.linear(v_in, v, &mut s.v, context.pace)?; // [position, n_kv_heads · d_value]
+            if let Some(pooling) = pooling {
+                keep_largest(context, pooling, &mut s.q)?;
+            }
         }
         (Some(latent), Some(k), Some(v)) => {
             match &latent.q {

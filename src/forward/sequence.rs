@@ -52,12 +52,12 @@ impl Sequence {
         }
     }
 
-    /// Returns the tokens of the keys of an attention to the sequence itself: the same, or the patches of a coarser grid.
+    /// Returns the tokens of the keys of an attention to the sequence itself: the same, or the patches of another grid.
     pub fn keys_of(&self, maps: &ProjectionSpec) -> Cow<'_, Self> {
-        match (maps.reduced.as_deref(), self.picture.as_deref()) {
-            (Some(reduced), Some(picture)) => {
-                let grid = reduced.to(picture.grid());
-                Cow::Owned(Self::of_patches(picture, grid, Firsts::default()))
+        match (maps.key_grid.as_deref(), self.picture.as_deref()) {
+            (Some(key_grid), Some(picture)) => {
+                let grid = key_grid.to(picture.grid());
+                Cow::Owned(Self::of_patches(picture, grid, picture.firsts))
             }
             _ => Cow::Borrowed(self),
         }
@@ -91,6 +91,11 @@ impl Sequence {
             Some(globals) => visibility.with_global(self.global(globals)),
             None => visibility,
         };
+        self.in_windows(spec, visibility)
+    }
+
+    /// Lets each query keep the keys of its own window, if there are windows of the patches of this sequence, which are the keys.
+    pub fn in_windows(&self, spec: &AttentionSpec, visibility: Visibility) -> Visibility {
         let picked = match spec.top_keys.map(|top| top.by) {
             Some(KeyRank::Window(window)) => {
                 let picture = self.picture.as_deref();

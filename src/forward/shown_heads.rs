@@ -18,7 +18,7 @@ use super::bottleneck::read_inside;
 use super::conformer::before_attention;
 use super::context::BlockContext;
 use super::global_tokens::{global_keys, measure_globals, tell_globals};
-use super::grid_maps::CoarseKeys;
+use super::grid_maps::OtherKeys;
 use super::hook::{Hook, Hooks, NoHooks};
 use super::indexer::with_picked;
 use super::project::project;
@@ -52,9 +52,9 @@ pub fn attend_heads<O: Ops>(
     let n_heads = spec.attention.n_heads;
     let (attention, projections) = spec.of_head(heads.start);
     let weights = AttentionWeights::read(context.shelf(), &block.attn_pre, projections, n_heads)?;
-    let coarse = CoarseKeys::of(context, projections, &weights, resid)?;
-    let of_coarse = coarse.as_ref().map(|keys| keys.context(context));
-    let context = of_coarse.as_ref().unwrap_or(context);
+    let other = OtherKeys::of(context, projections, &weights, resid)?;
+    let of_other = other.as_ref().map(|keys| keys.context(context));
+    let context = of_other.as_ref().unwrap_or(context);
     project(
         context,
         attention,

@@ -158,6 +158,10 @@ impl TracePlan {
                     Hook::Z => vec![n_heads, n_queries, attention.d_value],
                     Hook::K | Hook::RotK => vec![n_kv_heads, n_keys, attention.d_head],
                     Hook::V => vec![n_kv_heads, n_keys, attention.d_value],
+                    Hook::ResidPre if own.is_some_and(|own| own.pools(layer_idx)) => {
+                        let width = own.map_or(d_resid, |own| spec.d_input(own, layer_idx));
+                        vec![n_queries, width]
+                    }
                     Hook::ResidPre | Hook::ResidPost if stack != Stack::Cross => {
                         vec![n_queries, d_resid]
                     }

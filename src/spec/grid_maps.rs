@@ -1,4 +1,5 @@
-//! What reads the grid of a picture's patches inside a block, as data: coarser keys, and convolutions of a feed-forward layer.
+//! What reads the grid of a picture's patches inside a block, as data: keys of another grid than queries, and convolutions of a
+//! feed-forward layer.
 
 use attnscope_compute::ops::Activation;
 
@@ -6,6 +7,90 @@ use super::block::BlockSpec;
 use super::feed_forward::FeedForward;
 use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
+
+/// How keys and values are read of another grid of patches than queries.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KeyGrid {
+    Coarser(KeyReduction),
+    Finer(QueryPooling),
+    /// Queries, keys and values each pass through a convolution of their own.
+    Convolved(Box<ConvolvedInputs>),
+}
+
+impl KeyGrid {
+    /// Rows and columns of keys, given those of queries.
+    pub fn to(&self, grid: [usize; 2]) -> [usize; 2] {
+        match self {
+            Self::Coarser(reduction) => reduction.to(grid),
+            Self::Finer(pooling) => grid.map(|n| n * pooling.side),
+            Self::Convolved(inputs) => inputs.keys.convolution.to(grid),
+        }
+    }
+
+    /// Describes the computation, for comparisons.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Coarser(reduction) => reduction.words(),
+            Self::Finer(pooling) => pooling.words(),
+            Self::Convolved(inputs) => inputs.words(),
+        }
+    }
+}
+
+/// The convolutions that an attention reads its patches through (Wu et al. 2021, arXiv 2103.15808). Learned tokens before the patches
+/// pass by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvolvedInputs {
+    /// Leaves as many queries as there are patches.
+    pub queries: ConvolvedInput,
+    pub keys: ConvolvedInput,
+    /// As many as keys.
+    pub values: ConvolvedInput,
+}
+
+/// A convolution over patches, and a norm behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvolvedInput {
+    pub convolution: PlaneConvolution,
+    pub norm: NormSource,
+}
+
+impl ConvolvedInputs {
+    /// Each of them with its name.
+    pub fn each(&self) -> [(&'static str, &ConvolvedInput); 3] {
+        [
+            ("queries", &self.queries),
+            ("keys", &self.keys),
+            ("values", &self.values),
+        ]
+    }
+
+    /// Describes the computation, for comparisons.
+    pub fn words(&self) -> String {
+        let each = self.each();
+        let each = each.map(|(name, of)| format!("{name}: {}", of.convolution.words()));
+        each.join(", ")
+    }
+}
+
+/// How queries are pooled of the finer grid that keys have (Ryali et al. 2023, arXiv 2306.00989). A row of the block holds the patches of
+/// a square side by side, row after row, and is what [`Joining::SideBySide`](super::Joining) gives. The norm before the attention, and
+/// its maps, read each patch by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueryPooling {
+    /// Rows, and columns, of keys to one query: the largest values of a square of queries are kept.
+    pub side: usize,
+    /// Makes the residual of normed patches, of which the largest values of a square are kept too.
+    pub residual: LinearSource,
+}
+
+impl QueryPooling {
+    /// Describes the computation, for comparisons.
+    pub fn words(&self) -> String {
+        let side = self.side;
+        format!("patches of which {side} × {side} make a query")
+    }
+}
 
 /// How keys and values are read of a coarser grid than queries (spatial reduction, Wang et al. 2021, arXiv 2102.12122): the input of
 /// the attention passes through a convolution over its patches.
@@ -61,9 +146,14 @@ impl HiddenConvolution {
 }
 
 impl BlockSpec {
-    /// How the block's keys are read of a coarser grid; `None` if they are those of its positions.
-    pub fn key_reduction(&self) -> Option<&KeyReduction> {
-        self.own()?.projections.reduced.as_deref()
+    /// How the block's keys are read of another grid; `None` if they are those of its positions.
+    pub fn key_grid(&self) -> Option<&KeyGrid> {
+        self.own()?.projections.key_grid.as_deref()
+    }
+
+    /// How the block's queries and residual are pooled of a finer grid; `None` if they are those of its rows.
+    pub fn query_pooling(&self) -> Option<&QueryPooling> {
+        self.own()?.projections.query_pooling()
     }
 
     /// Whether a row of the feed-forward layer depends on the patches around it.

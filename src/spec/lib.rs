@@ -58,7 +58,9 @@ pub use feed_forward::{
     LearnedActivation, MlpSpec, RouterRule, RouterScores,
 };
 pub use global_maps::GlobalMaps;
-pub use grid_maps::{HiddenConvolution, KeyReduction};
+pub use grid_maps::{
+    ConvolvedInput, ConvolvedInputs, HiddenConvolution, KeyGrid, KeyReduction, QueryPooling,
+};
 pub use head::{HeadSpec, TransformSpec};
 pub use head_experts::HeadExperts;
 pub use hyper::{
@@ -72,7 +74,7 @@ pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
 pub use patches::{
-    GridPositions, LearnedTokens, LinePositions, PatchLayout, PatchSpec, Resampling,
+    GridPositions, LearnedTokens, LinePositions, PatchLayout, PatchSpec, Resampling, TilePositions,
 };
 pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;

@@ -2,7 +2,8 @@
 
 use attnscope_compute::ops::Activation;
 
-use super::grid_maps::KeyReduction;
+use super::block::BlockSpec;
+use super::grid_maps::KeyGrid;
 use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
 use super::stack::StackSpec;
@@ -26,6 +27,13 @@ pub enum Joining {
     Squares(Box<SquareMap>),
     /// A convolution over the patches, whose windows may overlap.
     Convolution(PlaneConvolution),
+    /// None: the next block itself pools the patches of a square, which stand side by side until then, row after row.
+    SideBySide {
+        /// Rows, and columns, of patches in a square.
+        side: usize,
+        /// The width of a patch.
+        width: usize,
+    },
 }
 
 /// A map of squares of patches.
@@ -59,13 +67,13 @@ impl SquareMap {
     }
 }
 
-/// Positions of the patches of a later stage, and of a token before them.
+/// Positions of the patches of a later stage, and a token before them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagePlaces {
     /// A learned token before the patches. // [1, 1, width]
     pub class: Option<String>,
-    /// A row for the token before the patches, if there is one, and for each patch. // [1, row, width]
-    pub positions: String,
+    /// A row for the token before the patches, if there is one, and for each patch; `None` without positions. // [1, row, width]
+    pub positions: Option<String>,
     /// Rows and columns of patches with positions.
     pub grid: [usize; 2],
     pub width: usize,
@@ -75,7 +83,8 @@ impl StagePlaces {
     /// The tensors it reads, with their shapes.
     pub fn tensors(&self) -> impl Iterator<Item = (&String, Vec<usize>)> {
         let class = self.class.iter().map(|name| (name, vec![1, 1, self.width]));
-        class.chain([(&self.positions, self.shape())])
+        let positions = self.positions.iter().map(|name| (name, self.shape()));
+        class.chain(positions)
     }
 
     /// The shape of the positions.
@@ -91,6 +100,7 @@ impl MergeSpec {
         match &self.joining {
             Joining::Squares(squares) => from.map(|n| n.div_ceil(squares.side.max(1))),
             Joining::Convolution(convolution) => convolution.to(from),
+            Joining::SideBySide { side, .. } => from.map(|n| n / (*side).max(1)),
         }
     }
 
@@ -99,6 +109,7 @@ impl MergeSpec {
         match &self.joining {
             Joining::Squares(squares) => squares.map.n_out(),
             Joining::Convolution(convolution) => convolution.n_out,
+            Joining::SideBySide { side, width } => side * side * width,
         }
     }
 
@@ -112,7 +123,7 @@ impl MergeSpec {
     pub fn norms(&self) -> impl Iterator<Item = &NormSource> {
         let of_squares = match &self.joining {
             Joining::Squares(squares) => squares.norm.as_ref(),
-            Joining::Convolution(_) => None,
+            Joining::Convolution(_) | Joining::SideBySide { .. } => None,
         };
         self.rows.iter().chain(of_squares).chain(&self.behind)
     }
@@ -120,7 +131,7 @@ impl MergeSpec {
     /// The tensors that are neither maps nor norms, with their shapes.
     pub fn tensors(&self) -> impl Iterator<Item = (&String, Vec<usize>)> {
         let convolution = match &self.joining {
-            Joining::Squares(_) => None,
+            Joining::Squares(_) | Joining::SideBySide { .. } => None,
             Joining::Convolution(convolution) => Some(convolution.tensors()),
         };
         let places = self.places.iter().flat_map(|places| places.tensors());
@@ -140,6 +151,9 @@ impl MergeSpec {
                 format!("squares of {side} × {side} patches{order}{norm}{hidden}{mean}")
             }
             Joining::Convolution(convolution) => format!("convolution {}", convolution.words()),
+            Joining::SideBySide { side, .. } => {
+                format!("squares of {side} × {side} patches, side by side")
+            }
         };
         let norms = match (&self.rows, &self.behind) {
             (Some(_), Some(_)) => ", norms of rows before and behind",
@@ -147,12 +161,14 @@ impl MergeSpec {
             (None, Some(_)) => ", a norm of rows behind",
             (None, None) => "",
         };
-        let places = match self.places.as_deref() {
-            Some(places) if places.class.is_some() => ", positions and a token before the patches",
-            Some(_) => ", positions",
-            None => "",
-        };
-        format!("{joining}{norms}{places}")
+        let places = self.places.as_deref();
+        let word = |is: bool, word| if is { word } else { "" };
+        let positions = places.is_some_and(|places| places.positions.is_some());
+        let (positions, class) = (
+            word(positions, ", positions"),
+            word(self.has_class(), ", a token before the patches"),
+        );
+        format!("{joining}{norms}{positions}{class}")
     }
 }
 
@@ -170,11 +186,11 @@ impl StackSpec {
             .sum()
     }
 
-    /// Whether layers read the grid of a picture's patches: in stages, for coarser keys, or in a feed-forward layer.
+    /// Whether layers read the grid of a picture's patches: in stages, for keys of another grid, or in a feed-forward layer.
     pub fn reads_grid(&self) -> bool {
         let mut blocks = self.blocks().iter();
         self.is_staged()
-            || blocks.any(|block| block.key_reduction().is_some() || block.mixes_in_feed_forward())
+            || blocks.any(|block| block.key_grid().is_some() || block.mixes_in_feed_forward())
     }
 
     /// The merging that made the rows of a layer; `None` in the first stage.
@@ -186,6 +202,23 @@ impl StackSpec {
     fn merges_before(&self, layer_idx: usize) -> impl Iterator<Item = &MergeSpec> {
         let before = self.blocks().iter().take(layer_idx);
         before.filter_map(|block| block.merge.as_deref())
+    }
+
+    /// Whether the rows of a layer's input hold several patches each, which its block pools.
+    pub fn pools(&self, layer_idx: usize) -> bool {
+        let block = self.blocks().get(layer_idx);
+        block.and_then(BlockSpec::query_pooling).is_some()
+    }
+
+    /// The width of the residual of a layer in a later stage; `None` in the first stage.
+    pub fn merged_width(&self, layer_idx: usize) -> Option<usize> {
+        let mut before = self.blocks().iter().take(layer_idx);
+        let last = before.rposition(|block| block.merge.is_some())?;
+        let first_behind = self.blocks().get(last + 1);
+        match first_behind.and_then(BlockSpec::query_pooling) {
+            Some(pooling) => Some(pooling.residual.n_out()),
+            None => Some(self.blocks().get(last)?.merge.as_ref()?.width()),
+        }
     }
 
     /// Rows and columns of patches in a layer, for a picture with this grid of patches.
@@ -209,10 +242,13 @@ impl StackSpec {
     /// The number of keys of a layer's own attention, for a prompt as in [`StackSpec::n_positions`].
     pub fn n_keys(&self, layer_idx: usize, n: usize, grid: Option<[usize; 2]>) -> usize {
         let block = self.blocks().get(layer_idx);
-        match (block.and_then(|block| block.key_reduction()), grid) {
-            (Some(reduction), Some(grid)) => {
-                let of: &KeyReduction = reduction;
-                of.to(self.grid_of(layer_idx, grid)).iter().product()
+        match (block.and_then(|block| block.key_grid()), grid) {
+            (Some(key_grid), Some(grid)) => {
+                let of: &KeyGrid = key_grid;
+                let merge = self.merged_before(layer_idx);
+                let has_class = merge.is_some_and(MergeSpec::has_class);
+                let n_patches: usize = of.to(self.grid_of(layer_idx, grid)).iter().product();
+                n_patches + usize::from(has_class)
             }
             _ => self.n_positions(layer_idx, n, grid),
         }

@@ -73,8 +73,8 @@ impl ModelSpec {
     /// Width of the residual in a layer of a stack. Stages have widths of their own, and an encoder's last map may change its width to
     /// that of the decoder.
     pub fn d_resid(&self, stack: &StackSpec, layer_idx: usize) -> usize {
-        match (stack.merged_before(layer_idx), &stack.last_map) {
-            (Some(merge), _) => merge.width(),
+        match (stack.merged_width(layer_idx), &stack.last_map) {
+            (Some(width), _) => width,
             (None, _) if stack.is_staged() => stack.embed.tokens.width,
             (None, Some(map)) if stack.stack == Stack::Encoder => map.n_in,
             (None, _) => self.d_model,
@@ -97,13 +97,16 @@ impl ModelSpec {
         widths.max().unwrap_or(self.d_model)
     }
 
-    /// Width of a layer's input: the token embedding's width for a recurrent network.
+    /// Width of a layer's input: the token embedding's width for a recurrent network, that of several patches for a block that pools.
     pub fn d_input(&self, stack: &StackSpec, layer_idx: usize) -> usize {
         match stack.layers {
             Layers::Recurrent(_) => stack.embed.tokens.width,
             Layers::Blocks(_) => match &stack.rows {
                 Some(rows) => rows.width(),
-                None => self.d_resid(stack, layer_idx),
+                None => match stack.merged_before(layer_idx) {
+                    Some(merge) if stack.pools(layer_idx) => merge.width(),
+                    _ => self.d_resid(stack, layer_idx),
+                },
             },
         }
     }

@@ -83,6 +83,39 @@ pub struct GridPositions {
     pub n_moments: usize,
     /// How positions are resampled for a picture with another grid; `None` if another grid is not supported.
     pub resampled: Option<Resampling>,
+    /// Whether channels are stored before rows and columns, as those of a picture.
+    pub has_channels_first: bool,
+    /// Positions by the place in a window, which are added; the windows lie side by side from the first patch on.
+    pub tiles: Option<TilePositions>,
+}
+
+/// Stored positions of the places of a window, whose channels come first. // [1, width, row, column]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TilePositions {
+    pub tensor: String,
+    /// Rows and columns of a window.
+    pub grid: [usize; 2],
+}
+
+impl GridPositions {
+    /// The tensors it reads for rows of a width, with what they are of and their shapes.
+    pub fn tensors(
+        &self,
+        width: usize,
+    ) -> impl Iterator<Item = (&'static str, &String, Vec<usize>)> {
+        let tiles = self.tiles.iter();
+        let tiles = tiles.map(move |tiles| ("tiles", &tiles.tensor, tiles.shape(width)));
+        [("grid", &self.tensor, self.shape.clone())]
+            .into_iter()
+            .chain(tiles)
+    }
+}
+
+impl TilePositions {
+    /// The required shape.
+    pub fn shape(&self, width: usize) -> Vec<usize> {
+        vec![1, width, self.grid[0], self.grid[1]]
+    }
 }
 
 impl PatchSpec {

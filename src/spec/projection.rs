@@ -7,7 +7,7 @@ use super::added_places::AddedPlaces;
 use super::bottleneck::NormedMap;
 use super::difference::DifferenceSource;
 use super::global_maps::GlobalMaps;
-use super::grid_maps::KeyReduction;
+use super::grid_maps::{ConvolvedInputs, KeyGrid, QueryPooling};
 use super::head_experts::HeadExperts;
 use super::indexer::IndexerSpec;
 use super::projected::{
@@ -96,8 +96,8 @@ pub struct ProjectionSpec {
     pub shared: Option<Box<KvSharing>>,
     /// Linear maps of global tokens, which attend to all other tokens.
     pub global: Option<Box<GlobalMaps>>,
-    /// Set if keys and values are read of a coarser grid than queries.
-    pub reduced: Option<Box<KeyReduction>>,
+    /// Set if keys and values are read of another grid than queries.
+    pub key_grid: Option<Box<KeyGrid>>,
     /// Scores keys for sparse attention.
     pub indexer: Option<Box<IndexerSpec>>,
     /// Experts that make queries and map outputs in the place of `q` and `o`, which then are those of the first of them.
@@ -141,10 +141,26 @@ impl ProjectionSpec {
             difference: None,
             shared: None,
             global: None,
-            reduced: None,
+            key_grid: None,
             indexer: None,
             experts: None,
             side: None,
+        }
+    }
+
+    /// How queries are pooled of a finer grid, if they are.
+    pub fn query_pooling(&self) -> Option<&QueryPooling> {
+        match self.key_grid.as_deref() {
+            Some(KeyGrid::Finer(pooling)) => Some(pooling),
+            Some(KeyGrid::Coarser(_) | KeyGrid::Convolved(_)) | None => None,
+        }
+    }
+
+    /// The convolutions that queries, keys and values pass through, if there are any.
+    pub fn convolved_inputs(&self) -> Option<&ConvolvedInputs> {
+        match self.key_grid.as_deref() {
+            Some(KeyGrid::Convolved(inputs)) => Some(inputs),
+            Some(KeyGrid::Coarser(_) | KeyGrid::Finer(_)) | None => None,
         }
     }
 

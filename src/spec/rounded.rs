@@ -6,6 +6,7 @@ use attnscope_compute::kernels::{BlockFormat, NumberFormat};
 
 use super::block::{BlockSpec, Mixer};
 use super::feed_forward::{FeedForward, MlpSpec};
+use super::grid_maps::KeyGrid;
 use super::head::HeadSpec;
 use super::hyper::FoldSpec;
 use super::indexer::IndexSource;
@@ -126,7 +127,16 @@ impl WeightFormat {
             self.maps(maps.linears_mut());
             self.norms(maps.norms_mut());
         }
-        self.norms(spec.reduced.as_mut().map(|reduced| &mut reduced.norm));
+        match spec.key_grid.as_deref_mut() {
+            Some(KeyGrid::Coarser(reduced)) => self.norms([&mut reduced.norm]),
+            Some(KeyGrid::Finer(pooling)) => self.maps([&mut pooling.residual]),
+            Some(KeyGrid::Convolved(inputs)) => self.norms([
+                &mut inputs.queries.norm,
+                &mut inputs.keys.norm,
+                &mut inputs.values.norm,
+            ]),
+            None => {}
+        }
         if let Some(global) = &mut spec.global {
             self.maps([&mut global.q, &mut global.k, &mut global.v]);
         }

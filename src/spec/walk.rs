@@ -292,8 +292,9 @@ impl<'v, 'a> Walk<'v, 'a> {
                 }
             }
             if let Some(positions) = &patches.positions {
-                let key = format_args!("{name}embed.grid");
-                self.vector(key, &positions.tensor, positions.shape.clone());
+                for (of, tensor, shape) in positions.tensors(patches.width()) {
+                    self.vector(format_args!("{name}embed.{of}"), tensor, shape);
+                }
             }
             for (axis, lines) in ["rows", "columns"]
                 .iter()

@@ -96,6 +96,10 @@ fn heads_run_alone_as_among_others() {
         ("pvt_v2_b", 0),
         ("mobilebert", 0),
         ("mobilebert_b", 0),
+        ("hiera", usize::MAX),
+        ("hiera", 0),
+        ("sam2_hiera_det_model", 0),
+        ("cvt", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");

@@ -127,6 +127,7 @@ fn heads_with_steps_in_rows_and_columns_agree() {
                 columns,
                 n_first: 0,
                 shift,
+                per_query: 1,
             }),
         };
         let spec = AttentionSpec {

@@ -125,7 +125,7 @@ pub static MEAN_DISTANCE: Statistic = Statistic {
     low: "local",
     high: "far",
     definition: "mean over queries of Σ p·|query − key|",
-    source: "Vig and Belinkov 2019, arXiv 1906.04284 (there weighted over a corpus); absent in cross-attention, and where keys are patches of a coarser grid: queries and keys are then positions of two sequences",
+    source: "Vig and Belinkov 2019, arXiv 1906.04284 (there weighted over a corpus); absent in cross-attention, and where keys are patches of another grid: queries and keys are then positions of two sequences",
     compute: Compute::Head(mean_distance, Gather::Mean),
 };
 

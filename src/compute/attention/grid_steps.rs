@@ -49,6 +49,14 @@ impl GridSteps {
         [patch_idx / n_columns, patch_idx % n_columns]
     }
 
+    /// Row and column of a query, or of the first of its patches, among those of keys.
+    fn place_of_query(self, query_idx: usize) -> [usize; 2] {
+        match self.window {
+            Some(window) if window.per_query > 1 => window.place_of_query(query_idx, self.grid[1]),
+            _ => self.place(query_idx),
+        }
+    }
+
     /// The index of a distance among those of rows, and of columns; those farther than windows reach share the last ones.
     fn steps(self, query: [usize; 2], key: [usize; 2]) -> [usize; 2] {
         let (reach, n_steps) = (self.reach(), self.n_steps());
@@ -165,13 +173,14 @@ impl StepBias {
 
     /// The bias of a pair of patches.
     pub(super) fn of(&self, query_idx: usize, key_idx: usize) -> f32 {
-        let [query, key] = [query_idx, key_idx].map(|idx| self.steps.place(idx));
+        let query = self.steps.place_of_query(query_idx);
+        let key = self.steps.place(key_idx);
         self.between(query_idx, self.steps.steps(query, key))
     }
 
     /// Appends the bias of a query with every patch, row by row of the picture.
     pub(super) fn row(&self, query_idx: usize, to: &mut Vec<f32>) {
-        let query = self.steps.place(query_idx);
+        let query = self.steps.place_of_query(query_idx);
         let [n_rows, n_columns] = self.steps.grid;
         let steps = (0..n_columns).map(|column| self.steps.steps(query, [query[0], column])[1]);
         let steps: Vec<usize> = steps.collect();
@@ -197,7 +206,7 @@ impl StepBias {
         head: &Head<'_>,
         query_idx: usize,
     ) -> f32 {
-        let own = self.steps.place(query_idx);
+        let own = self.steps.place_of_query(query_idx);
         let (query, scale) = (head.query(query_idx), spec.scale.of_bias(spec.d_head));
         let scores = self.steps.empty_places(own).into_iter().map(|place| {
             let product: f32 = query.iter().zip(keys.at(place)).map(|(q, k)| q * k).sum();
@@ -278,6 +287,7 @@ mod tests {
                 columns: 3,
                 n_first: 0,
                 shift: [0; 2],
+                per_query: 1,
             }),
         };
         assert!(steps.has_empty_places());

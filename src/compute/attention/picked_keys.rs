@@ -122,7 +122,7 @@ impl PickedKeys {
         let places: Vec<[usize; 2]> = places.collect();
         let mut bits = vec![0u64; n_queries * stride];
         for (nth, row) in bits.chunks_mut(stride).enumerate() {
-            let own = window.of(first_query + nth, n_columns);
+            let own = window.of_query(first_query + nth, n_columns);
             let inside = places
                 .iter()
                 .enumerate()
@@ -303,6 +303,7 @@ mod tests {
             columns: 2,
             n_first: 0,
             shift: [0; 2],
+            per_query: 1,
         };
         // 4 rows of 3 columns.
         let picks = PickedKeys::of_windows(window, 3, (&visibility, 2));
@@ -339,6 +340,24 @@ mod tests {
             (0..6).filter(|key| picks.has(0, query, *key)).collect()
         };
         assert_eq!([seen(1), seen(2)], [vec![1, 4, 5], vec![0, 2, 3]]);
+    }
+
+    #[test]
+    fn a_query_of_several_keys_sees_the_window_of_its_first() {
+        let visibility = Visibility::of_cross(Mask::with_width(false, None), (4, None), (16, None));
+        let window = GridWindow {
+            rows: 2,
+            columns: 2,
+            n_first: 0,
+            shift: [0; 2],
+            per_query: 2,
+        };
+        // 2 × 2 queries of 4 × 4 keys.
+        let picks = PickedKeys::of_windows(window, 4, (&visibility, 1));
+        let seen = |query: usize| -> Vec<usize> {
+            (0..16).filter(|key| picks.has(0, query, *key)).collect()
+        };
+        assert_eq!([seen(1), seen(2)], [vec![2, 3, 6, 7], vec![8, 9, 12, 13]]);
     }
 
     #[test]

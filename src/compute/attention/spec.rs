@@ -164,7 +164,7 @@ pub struct AttentionSpec {
     pub rope: Option<RopeSpec>,
     /// Scales queries with their position.
     pub growth: Option<Growth>,
-    /// Keys belong to another sequence: an encoder's output, or a coarser grid of the picture that queries are patches of.
+    /// Keys belong to another sequence: an encoder's output, or another grid of the picture that queries are patches of.
     pub is_cross: bool,
     /// Tokens that see all others and are seen by all others.
     pub globals: Option<Globals>,

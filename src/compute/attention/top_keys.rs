@@ -32,6 +32,8 @@ pub struct GridWindow {
     /// Rows, and columns, at which the second window begins; 0 if the first one is whole. Windows are then shifted: those at all ends
     /// are smaller (Liu et al. 2021, arXiv 2103.14030).
     pub shift: [usize; 2],
+    /// Rows, and columns, of keys to one query: 1 if both are of the same grid.
+    pub per_query: usize,
 }
 
 impl GridWindow {
@@ -44,6 +46,22 @@ impl GridWindow {
         };
         let place = [patch_idx / n_columns, patch_idx % n_columns];
         [0, 1].map(|axis| self.nth(axis, place[axis]))
+    }
+
+    /// Row and column of the window of a query, where keys have this many columns of patches.
+    pub fn of_query(self, query_idx: usize, n_columns: usize) -> [usize; 2] {
+        if self.per_query <= 1 {
+            return self.of(query_idx, n_columns);
+        }
+        let place = self.place_of_query(query_idx, n_columns);
+        [0, 1].map(|axis| self.nth(axis, place[axis]))
+    }
+
+    /// Row and column of the first of a query's own patches among keys of this many columns; no token stands before the patches.
+    pub(super) fn place_of_query(self, query_idx: usize, n_columns: usize) -> [usize; 2] {
+        let per_query = self.per_query.max(1);
+        let across = (n_columns / per_query).max(1);
+        [query_idx / across, query_idx % across].map(|at| at * per_query)
     }
 
     /// Rows of a window for axis 0, columns for axis 1.

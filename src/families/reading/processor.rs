@@ -147,11 +147,12 @@ impl Stated {
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 31] = [
+        const KNOWN: [(&str, Processor); 32] = [
             ("CLIP", Processor::CLIP),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
             ("Blip", Processor::BLIP),
+            ("ConvNext", Processor::CONVNEXT),
             ("DPT", Processor::DPT),
             ("DeformableDetr", Processor::DETR),
             ("DeiT", Processor::DEIT),
@@ -225,6 +226,8 @@ impl Stated {
         self.check_sheet(class)?;
         for key in [
             if pads { "" } else { "do_pad" },
+            // A share is cropped already.
+            class.share.map_or("", |_| "do_center_crop"),
             "keep_aspect_ratio",
             "do_convert_grayscale",
             "do_flip_channel_order",
@@ -242,22 +245,36 @@ impl Stated {
             Size::Between { .. } => "pad_size",
             _ => "",
         };
-        for key in ["crop_pct", "max_num_patches", filled] {
+        let of_share = if class.share.is_none() {
+            "crop_pct"
+        } else {
+            ""
+        };
+        for key in [of_share, "max_num_patches", filled] {
             if self.get(key).is_some() {
                 return Err(self.wrong(key, "none: this step is not read"));
             }
         }
-        let resize = if self.flag("do_resize", true)? {
-            let size = self.size(class)?;
-            self.check_multiple(size)?;
-            Some((size, self.filter(class)?))
-        } else {
-            None
+        let resizes = self.flag("do_resize", true)?;
+        let share = class.share.filter(|_| resizes);
+        let (size, crop) = match share {
+            Some(usual) => {
+                let (size, crop) = self.of_share(usual)?;
+                (Some(size), crop)
+            }
+            None => {
+                let usual = class.crop.is_some() && class.share.is_none();
+                let crops = self.flag("do_center_crop", usual)?;
+                let crop = crops.then(|| self.crop(class)).transpose()?;
+                (resizes.then(|| self.size(class)).transpose()?, crop)
+            }
         };
-        let crop = if self.flag("do_center_crop", class.crop.is_some())? {
-            Some(self.crop(class)?)
-        } else {
-            None
+        let resize = match size {
+            Some(size) => {
+                self.check_multiple(size)?;
+                Some((size, self.filter(class)?))
+            }
+            None => None,
         };
         let fill = match class.size {
             Size::Longest(_) if self.flag("do_pad", true)? => Some(self.fill(class)?),
@@ -384,6 +401,15 @@ mod tests {
             (clip.crop, clip.mean),
             (Some([336; 2]), Processor::CLIP.mean)
         );
+        let named = |rest: &str| {
+            let text = format!(r#"{{"image_processor_type": "ConvNextImageProcessor", {rest}}}"#);
+            let read = preprocessing(&text).expect("is read");
+            (read.resize.map(|(size, _)| size), read.crop)
+        };
+        let cropped = named(r#""size": {"shortest_edge": 224}, "crop_pct": 0.8"#);
+        assert_eq!(cropped, (Some(Size::Shortest(280)), Some([224; 2])));
+        let whole = named(r#""size": 384, "crop_pct": 0.8"#);
+        assert_eq!(whole, (Some(Size::Exactly([384; 2])), None));
         let off =
             preprocessing(r#"{"do_resize": false, "do_rescale": false, "do_normalize": false}"#);
         let off = off.expect("is read");

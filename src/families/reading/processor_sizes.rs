@@ -18,6 +18,33 @@ impl Stated {
         }
     }
 
+    /// How a class resizes and crops a picture that leaves a share of smaller pictures, and larger ones whole.
+    pub(super) fn of_share(&self, usual: f64) -> Result<(Size, Option<[usize; 2]>)> {
+        /// Sides from which on nothing is cropped.
+        const WHOLE: usize = 384;
+        let side = match self.get("size") {
+            None => Some(WHOLE),
+            Some(size) => {
+                let side = size.get("shortest_edge").unwrap_or(size).as_u64();
+                let side = side.filter(|side| (1..=1 << 15).contains(side));
+                side.map(|side| side as usize)
+            }
+        };
+        let side =
+            side.ok_or_else(|| self.wrong("size", "the shorter edge, a number up to 32768"))?;
+        let share = match self.get("crop_pct") {
+            None => Some(usual),
+            Some(share) => share.as_f64().filter(|share| (0.01..=1.0).contains(share)),
+        };
+        let share = share.ok_or_else(|| self.wrong("crop_pct", "a share from 0.01 to 1"))?;
+        Ok(if side < WHOLE {
+            let resized = (side as f64 / share) as usize;
+            (Size::Shortest(resized), Some([side; 2]))
+        } else {
+            (Size::Exactly([side; 2]), None)
+        })
+    }
+
     /// Refuses steps of a class that puts pictures on a sheet, if they are left out or turn the picture.
     pub(super) fn check_sheet(&self, class: Processor) -> Result<()> {
         let Size::Sheet(_) = class.size else {

@@ -15,6 +15,9 @@ pub struct Processor {
     pub signed: bool,
     /// Whether the mean and the deviation of a picture are taken; bytes are not rescaled then.
     pub standardises: bool,
+    /// The share of the shorter side that is left when smaller pictures are cropped to a square; larger ones are resized to it. `None`
+    /// if a class crops otherwise.
+    pub share: Option<f64>,
 }
 
 const HALF: [f32; 3] = [0.5; 3];
@@ -38,6 +41,7 @@ impl Processor {
         std: HALF,
         signed: false,
         standardises: false,
+        share: None,
     };
     pub const DEIT: Self = Self {
         size: Size::Exactly([256; 2]),
@@ -53,6 +57,7 @@ impl Processor {
         std: CLIP_STD,
         signed: false,
         standardises: false,
+        share: None,
     };
     pub const SIGLIP: Self = Self {
         filter: Filter::Bicubic,
@@ -77,6 +82,12 @@ impl Processor {
         size: Size::Exactly([224; 2]),
         filter: Filter::Bicubic,
         ..Self::SAM
+    };
+    pub const CONVNEXT: Self = Self {
+        size: Size::Shortest(256),
+        crop: Some(224),
+        share: Some(0.875),
+        ..Self::PVT
     };
     pub const GLPN: Self = Self {
         size: Size::Cut { of: 32 },

@@ -4,14 +4,15 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, NormKind};
-use attnscope_prompt::{PicturePreprocessing, Size};
+use attnscope_prompt::Size;
 use attnscope_spec::{
-    BlockSpec, EmbedSpec, FeedForward, GridPositions, HiddenConvolution, Joining, KeyReduction,
-    LinearSource, MergeSpec, ModelSpec, NormSource, PatchLayout, PatchSpec, PlaneConvolution,
-    StackSpec, StagePlaces, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, GridPositions, HiddenConvolution, Joining, KeyGrid,
+    KeyReduction, MergeSpec, ModelSpec, NormSource, PatchSpec, PlaneConvolution, StackSpec,
+    StagePlaces,
 };
 
-use super::processor::{Processor, preprocessing};
+use super::overlapping::{Overlapping, Patches};
+use super::processor::Processor;
 use super::vit_like::{Block, Names, NormRule};
 use super::vit_pictures::sides;
 use super::{activation, note_attention, prefix_of_encoder};
@@ -307,7 +308,7 @@ impl Reading<'_> {
             places: self.like.has_places.then(|| {
                 Box::new(StagePlaces {
                     class: is_last.then(|| format!("{at}.cls_token")),
-                    positions: format!("{at}.position_embeddings"),
+                    positions: Some(format!("{at}.position_embeddings")),
                     // Tables are of a picture that was halved once for the first stage too.
                     grid: size.map(|side| (side >> (nth + 1)) / stage.stride),
                     width: stage.d_model,
@@ -350,12 +351,12 @@ impl Reading<'_> {
         let [reduction, norm] = like.reduction.map(|name| format!("{at}.{name}"));
         if let Some(own) = block.own_mut().filter(|_| self.is_reduced(stage)) {
             let width = if self.pools { 1 } else { stage.ratio };
-            own.projections.reduced = Some(Box::new(KeyReduction {
+            own.projections.key_grid = Some(Box::new(KeyGrid::Coarser(KeyReduction {
                 n_bins: self.pools.then_some(BINS),
                 convolution: convolution(reduction, stage.d_model, width),
                 norm: self.norm.named(self.tensors, &norm, stage.d_model),
                 activation: self.pools.then_some(Activation::Gelu),
-            }));
+            })));
         }
         if let (FeedForward::Dense(mlp), Some(name)) = (&mut block.feed_forward, like.mixes) {
             mlp.convolution = Some(Box::new(HiddenConvolution {
@@ -379,13 +380,6 @@ impl Reading<'_> {
         first: Stage,
     ) -> Result<(EmbedSpec, [usize; 2])> {
         let like = self.like;
-        const CHANNELS: &str = "num_channels";
-        let by = Origin::Default(CHANNELS.to_owned());
-        let n_channels = reader.size_or("n_channels", CHANNELS, 3, by)?;
-        if ![1, 3].contains(&n_channels) {
-            let problem = format!("expected 1 channel, grey, or 3 colours, found {n_channels}");
-            return Err(Error::config(reader.path(), CHANNELS, problem));
-        }
         let stated = match reader.value("image_size") {
             Some(_) => Some(sides(reader, "image_size", 0)?),
             None => None,
@@ -395,38 +389,17 @@ impl Reading<'_> {
             (None, Size::Exactly(size)) => Some(size),
             (None, _) => None,
         };
-        let resize = size.map_or(like.processor.size, Size::Exactly);
-        let margin = if like.has_places { 0 } else { first.kernel / 2 };
-        let plain = PicturePreprocessing {
-            n_channels,
-            rescale: 1.0 / 255.0,
-            margin,
-            overlap: first.kernel - first.stride,
-            takes: size.filter(|_| like.has_places),
-            ..PicturePreprocessing::of_patches([first.stride; 2])
+        let patches = Overlapping {
+            kernel: self.kernel(0),
+            n_wide: first.kernel,
+            stride: first.stride,
+            margin: if like.has_places { 0 } else { first.kernel / 2 },
+            d_model: first.d_model,
+            processor: like.processor,
+            size,
+            is_fixed: like.has_places,
         };
-        let preprocessing = preprocessing(checkpoint, reader, like.processor, plain, resize)?;
-        let grid = preprocessing.fixed_size().map_or([1; 2], |size| {
-            size.map(|side| {
-                (side + 2 * margin).saturating_sub(preprocessing.overlap) / first.stride
-            })
-        });
-        if grid.contains(&0) {
-            let problem = "expected a size that holds at least one patch";
-            return Err(Error::config(reader.path(), "image_size", problem));
-        }
-        let n_tokens = grid[0] * grid[1];
-        let by = Origin::Derived("the size of pictures".to_owned());
-        reader.note("n_tokens", n_tokens, by);
-        let kernel = self.kernel(0);
-        let axes = vec![n_channels, first.kernel, first.kernel];
-        let bias = Some(format!("{kernel}.bias"));
-        let weight = format!("{kernel}.weight");
-        let tokens = TableSource {
-            tensor: weight.clone(),
-            n_rows: n_tokens,
-            width: first.d_model,
-        };
+        let Patches { spec, tokens } = patches.read(checkpoint, reader)?;
         let size = size.unwrap_or_default();
         let stored = size.map(|side| side / first.stride);
         let positions = like.has_places.then(|| GridPositions {
@@ -438,19 +411,11 @@ impl Reading<'_> {
             grid: stored,
             n_moments: 1,
             resampled: None,
+            has_channels_first: false,
+            tiles: None,
         });
         let embed = EmbedSpec {
-            patches: Some(Box::new(PatchSpec {
-                preprocessing,
-                projection: LinearSource::of_patch(weight, bias, axes, first.d_model),
-                value_norm: None,
-                row_norm: None,
-                layout: PatchLayout::ChannelsFirst,
-                n_frames: 1,
-                firsts: Vec::new(),
-                positions,
-                lines: None,
-            })),
+            patches: Some(Box::new(PatchSpec { positions, ..spec })),
             norm: Some(self.patch_norm(0, first.d_model)),
             norms_before_positions: true,
             ..EmbedSpec::plain(tokens)

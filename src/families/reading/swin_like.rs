@@ -247,6 +247,7 @@ impl SwinLike {
             columns: side,
             n_first: 0,
             shift: [shift; 2],
+            per_query: 1,
         })
     }
 }

@@ -41,8 +41,8 @@ impl TaskRules {
 /// A classifier of pictures that reads the mean of the patches through a norm.
 #[derive(Debug, Clone, Copy)]
 pub struct NormedMean {
-    /// The switch, and whether it is on if the configuration does not say.
-    pub key: (&'static str, bool),
+    /// The switch, and whether it is on if the configuration does not say; `None` if the mean is always read.
+    pub key: Option<(&'static str, bool)>,
     /// How the name of the norm ends.
     pub norm: &'static str,
     /// Its epsilon; `None` if it is that of the norms of blocks.

@@ -281,8 +281,8 @@ fn pooled_norm(
     let Some(mean) = rules.normed_mean.filter(|_| task == Task::Picture) else {
         return Ok(None);
     };
-    let (key, default) = mean.key;
-    if !reader.flag_or("mean_of_patches", key, default)? {
+    let mut is_on = |(key, default)| reader.flag_or("mean_of_patches", key, default);
+    if mean.key.map(&mut is_on).transpose()? == Some(false) {
         return Ok(None);
     }
     let end = format!("{}.weight", mean.norm);

@@ -218,7 +218,7 @@ pub struct Text {
 
 /// Builder of a block's projections.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(crate) struct Block<'a> {
     pub tensors: &'a Tensors,
     pub names: Names,
     pub d_model: usize,
@@ -414,7 +414,7 @@ impl Block<'_> {
     }
 
     /// The block whose tensors stand below this name.
-    pub(super) fn read(&self, at: &str, attention: &AttentionSpec) -> BlockSpec {
+    pub(crate) fn read(&self, at: &str, attention: &AttentionSpec) -> BlockSpec {
         let (names, d_model) = (self.names, self.d_model);
         let map = |name: &str| format!("{at}.{name}");
         let one = |name: &str, n: usize| self.map(&map(name), d_model, n, self.has_qkv_bias);

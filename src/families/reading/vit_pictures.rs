@@ -247,6 +247,8 @@ pub(super) fn of_pictures(
             grid,
             n_moments,
             resampled: pictures.resampled,
+            has_channels_first: false,
+            tiles: None,
         }),
         lines: match pictures.lines {
             Some(lines) => Some(lines.read(reader, base, d_model)?),

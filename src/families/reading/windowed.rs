@@ -42,6 +42,7 @@ impl Windowed<'_> {
             columns,
             n_first: self.n_first,
             shift: [0; 2],
+            per_query: 1,
         });
         let blocks = spec.stacks[0].blocks_mut();
         let whole: Vec<usize> = (0..blocks.len()).filter(|idx| (self.whole)(*idx)).collect();

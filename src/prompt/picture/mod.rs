@@ -130,7 +130,10 @@ impl Picture {
     #[must_use]
     pub fn merged_to(&self, grid: [usize; 2], firsts: Firsts) -> Self {
         let before = self.grid();
-        let patch = [0, 1].map(|axis| self.patch[axis] * before[axis].div_ceil(grid[axis].max(1)));
+        let patch = [0, 1].map(|axis| match grid[axis].max(1) {
+            finer if finer > before[axis] => self.patch[axis] * before[axis] / finer,
+            n => self.patch[axis] * before[axis].div_ceil(n),
+        });
         Self {
             source: self.source.clone(),
             image: self.image.clone(),

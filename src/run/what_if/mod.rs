@@ -139,7 +139,7 @@ fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()
     for stack in &spec.stacks {
         let blocks = stack.blocks().iter().enumerate();
         for (_, block) in blocks.filter(|(layer_idx, _)| place.holds(stack.stack, *layer_idx)) {
-            if block.key_reduction().is_none() {
+            if block.key_grid().is_none() {
                 return Ok(());
             }
             has_coarse_keys = true;
@@ -276,8 +276,8 @@ fn change_recurrent((attention, qk_norm, ablated): RecurrentKnobs<'_>, change: C
 
 fn change_one(attention: &mut AttentionSpec, projections: &mut ProjectionSpec, change: Change) {
     match change {
-        // No engine keeps keys of a picture's coarser grid.
-        Change::Cache(_) if projections.reduced.is_some() => {}
+        // No engine keeps keys of another grid of a picture.
+        Change::Cache(_) if projections.key_grid.is_some() => {}
         Change::QkNorm(false) => (projections.q_norm, projections.k_norm) = (None, None),
         Change::QkNorm(true) => {
             let norm = || NormSource::new(NormKind::RmsNorm, EPS, attention.d_head, None);

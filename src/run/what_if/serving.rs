@@ -57,13 +57,13 @@ fn refused(what_if: &WhatIf, problem: &str) -> Error {
     Error::Setting(format!("--what-if {what_if}: {problem}"))
 }
 
-/// The attentions of blocks at a place, without those whose keys no engine keeps: patches of a coarser grid.
+/// The attentions of blocks at a place, without those whose keys no engine keeps: patches of another grid.
 fn attentions(stack: &StackSpec, place: Place) -> impl Iterator<Item = &AttentionSpec> {
     let blocks = stack.blocks().iter().enumerate();
     blocks.flat_map(move |(layer_idx, block)| {
         let own = block.attention();
         let own = own.filter(|_| place.holds(stack.stack, layer_idx));
-        let own = own.filter(|_| block.key_reduction().is_none());
+        let own = own.filter(|_| block.key_grid().is_none());
         let cross = block.cross.as_ref().map(|cross| &cross.attention);
         let cross = cross.filter(|_| place.holds(Stack::Cross, layer_idx));
         own.into_iter().chain(cross)

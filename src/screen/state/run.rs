@@ -12,7 +12,7 @@ use attnscope_prompt::{Firsts, Prompt, Source};
 use attnscope_run::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
 };
-use attnscope_spec::{Place, Stack};
+use attnscope_spec::{MergeSpec, Place, Stack};
 use attnscope_worker::{PromptOrigin, RunId};
 
 /// A requested part of a long head: the head, its queries and its keys.
@@ -263,9 +263,11 @@ impl Merged {
                     }
                     _ => {}
                 }
-                if let (Some(grid), Some(reduction)) = (grid, block.key_reduction()) {
-                    let grid = reduction.to(stack.grid_of(layer_idx, grid));
-                    let keys = given.merged_to(grid, Firsts::default());
+                if let (Some(grid), Some(key_grid)) = (grid, block.key_grid()) {
+                    let grid = key_grid.to(stack.grid_of(layer_idx, grid));
+                    let merge = stack.merged_before(layer_idx);
+                    let has_class = merge.is_some_and(MergeSpec::has_class);
+                    let keys = given.merged_to(grid, Firsts::of_stage(has_class, 0));
                     all.keys.push((stack.stack, layer_idx, keys));
                 }
             }

@@ -5,8 +5,8 @@ use attnscope_compute::attention::AttentionSpec;
 use super::Walk;
 use crate::roles::{Division, Heads, Source, Use};
 use crate::{
-    AddedConvolution, BiasGate, HeadExperts, HeadGrowth, IndexSource, LatentSharing, LinearSource,
-    PairValues, PoolMaps, ProjectionSpec, SideStream,
+    AddedConvolution, BiasGate, HeadExperts, HeadGrowth, IndexSource, KeyGrid, LatentSharing,
+    LinearSource, PairValues, PoolMaps, ProjectionSpec, SideStream,
 };
 
 impl<'a> Walk<'_, 'a> {
@@ -49,7 +49,7 @@ impl<'a> Walk<'_, 'a> {
             let of_v = whole(&maps.v, v, Division::Outputs);
             walk.divided(format_args!("{name}.v"), &maps.v, of_v);
         });
-        if let Some(reduced) = &maps.reduced {
+        if let Some(KeyGrid::Coarser(reduced)) = maps.key_grid.as_deref() {
             for (nth, (tensor, shape)) in reduced.convolution.tensors().enumerate() {
                 self.vector(format_args!("{name}.reduced.{nth}"), tensor, shape);
             }
@@ -58,6 +58,17 @@ impl<'a> Walk<'_, 'a> {
                 Some(&reduced.norm),
                 None,
             );
+        }
+        let convolved = maps.convolved_inputs().map(|inputs| inputs.each());
+        for (of, input) in convolved.into_iter().flatten() {
+            for (nth, (tensor, shape)) in input.convolution.tensors().enumerate() {
+                self.vector(format_args!("{name}.convolved_{of}.{nth}"), tensor, shape);
+            }
+            let key = format_args!("{name}.convolved_{of}.norm");
+            self.norm(key, Some(&input.norm), None);
+        }
+        if let Some(pooling) = maps.query_pooling() {
+            self.linear(format_args!("{name}.pooled_residual"), &pooling.residual);
         }
         if let Some(global) = &maps.global {
             let keys = ["global_q", "global_k", "global_v"];

@@ -419,6 +419,8 @@ impl Reads<'_> {
                     grid,
                     n_moments: 1,
                     resampled: None,
+                    has_channels_first: false,
+                    tiles: None,
                 }
             }),
             lines: None,
