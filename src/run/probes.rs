@@ -358,7 +358,7 @@ fn padding<'m>(model: &'m Model, input: &Input) -> Prepared<'m, InvarianceProbe>
     let blocks = || model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     if blocks().any(|block| {
         let mixer = block.other_mixer();
-        mixer.is_some_and(TokenMixer::reads_both_sides)
+        mixer.is_some_and(TokenMixer::reads_both_sides) || block.feed_forward.mixes_rows()
     }) {
         return Err("its convolutions reach into padding on both sides by design".to_owned());
     }

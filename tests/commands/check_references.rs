@@ -89,8 +89,8 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
     }
     let expected = "albert align_text_model altclip_text_model bert bert_generation_b bert_plain big_bird blip_text_model bros \
          camembert chinese_clip_text_model clap_text_model clvp_encoder convbert data2vec_text deberta deberta_v2 dia_encoder \
-         distilbert dpr electra embedding_gemma2_text ernie esm esmc eurobert flaubert flava_text_model \
-         gemma3_both_sides gte ibert instructblip_qformer jina_embeddings_v3 layoutlm layoutlmv3 longformer luke lxmert markuplm megatron_bert mobilebert modernbert \
+         distilbert dpr electra embedding_gemma2_text ernie esm esmc eurobert fastspeech2_conformer flaubert flava_text_model \
+         gemma3_both_sides gte ibert instructblip_qformer jina_embeddings_v3 layoutlm layoutlmv3 lilt longformer luke lxmert markuplm megatron_bert mobilebert modernbert \
          mpnet neomme nomic_bert openai_privacy_filter rembert roberta_pads roberta-prelayernorm roberta_prelayernorm \
          roc_bert roformer roformer_values siglip2_text_model siglip_text_model splinter squeezebert t5gemma2_text tapas tipsv2_text_model ultrabert visual_bert xlm \
          xlm_roberta xlm_roberta_xl xlnet xmod";
@@ -128,6 +128,7 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             // So does its code: a sentence gives other values beside padding.
             Probed::Not(_) if name.starts_with("convbert") => continue,
             Probed::Not(_) if name.starts_with("mobilebert") => continue,
+            Probed::Not(_) if name.starts_with("fastspeech2_conformer") => continue,
             // Its positions are those of the books of one moment, which the text fills.
             Probed::Not(_) if name.starts_with("csm_depth_decoder") => continue,
             other => panic!("{name}: {other:?}"),
