@@ -99,7 +99,9 @@ pub(super) fn read_as(
     };
     note_attention(reader, &attention, Origin::Family);
 
-    let base = prefix(tensors, &["model.", ""], "embeddings.tok_embeddings.weight");
+    // Behind the last of these: the captions of a model that hears and sees.
+    let bases = ["model.", "", "text_model."];
+    let base = prefix(tensors, &bases, "embeddings.tok_embeddings.weight");
     let norm = |name: &str| {
         let mut norm = layer_norm_bias_if_stored(tensors, &format!("{base}{name}"), d_model, eps);
         norm.bias = has_norm_bias.then(|| format!("{base}{name}.bias"));

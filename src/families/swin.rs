@@ -20,8 +20,13 @@ pub(super) const TASKS: TaskRules = TaskRules {
     ..TaskRules::USUAL
 };
 
-/// Computed from the sizes, or of pictures with patches left out.
-pub(super) const UNREAD: &[&str] = &["relative_position_index", "embeddings.mask_token"];
+/// Computed from the sizes, of pictures with patches left out, or norms of other stages than the last that is read.
+pub(super) const UNREAD: &[&str] = &[
+    "relative_position_index",
+    "embeddings.mask_token",
+    "hidden_states_norms.*",
+    "encoder.swin.layernorm.*",
+];
 
 const QUERY: &str = "query.weight";
 
@@ -49,7 +54,21 @@ pub(super) const fn like(bases: &'static [&'static str]) -> SwinLike {
     }
 }
 
+/// Where models that segment pictures keep it.
+const INSIDE: &str = "model.pixel_level_module.encoder.";
+
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let like = like(&["swin.", "model.swin.", ""]);
+    // A backbone fills its windows up, however few patches a stage has.
+    let mut names = checkpoint.tensors.iter().map(|(name, _)| name);
+    let is_backbone = names.any(|name| name.contains("hidden_states_norms."));
+    let like = like(&["swin.", "model.swin.", INSIDE, ""]);
+    let like = SwinLike {
+        windows: if is_backbone {
+            Windows::FilledUp
+        } else {
+            like.windows
+        },
+        ..like
+    };
     swin_like::read(FAMILY.model_type, checkpoint, reader, like)
 }

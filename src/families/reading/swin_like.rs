@@ -204,9 +204,14 @@ pub fn read(
     } else {
         note_bias(reader, "learned values, by distance in rows and in columns");
     }
-    let last = like
-        .last_norm
-        .map(|name| norm(eps).named(tensors, &format!("{base}{name}"), d_model));
+    // A backbone gives its stages through norms of their own.
+    let of_stage = format!("{base}hidden_states_norms.stage{}", stages.len());
+    let last = if tensors.contains(&format!("{of_stage}.weight")) {
+        Some(norm(EPS).named(tensors, &of_stage, d_model))
+    } else {
+        let name = like.last_norm.map(|name| format!("{base}{name}"));
+        name.map(|name| norm(eps).named(tensors, &name, d_model))
+    };
     let mut spec = ModelSpec {
         d_model,
         n_ctx,
