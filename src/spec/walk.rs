@@ -385,7 +385,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             let norm = conformer.before_post.as_ref();
             self.norm(format_args!("{name}before_post"), norm, None);
         }
-        self.into_bottleneck(name, block);
+        self.enter_bottleneck(name, block);
         self.norm(
             format_args!("{name}attn_pre"),
             block.attn_pre.as_ref(),
@@ -446,7 +446,7 @@ impl<'v, 'a> Walk<'v, 'a> {
         );
         let last = block.conformer.as_ref().and_then(|of| of.last.as_ref());
         self.norm(format_args!("{name}last"), last, None);
-        self.out_of_bottleneck(name, block);
+        self.leave_bottleneck(name, block);
         self.end_of_stage(name, block);
     }
 

@@ -6,7 +6,7 @@ use super::Walk;
 use crate::{BlockSpec, NormedMap};
 
 impl<'a> Walk<'_, 'a> {
-    pub(super) fn into_bottleneck(&mut self, name: &str, block: &'a BlockSpec) {
+    pub(super) fn enter_bottleneck(&mut self, name: &str, block: &'a BlockSpec) {
         if let Some(bottleneck) = &block.bottleneck {
             self.normed_map(format_args!("{name}into"), &bottleneck.into);
         }
@@ -18,7 +18,7 @@ impl<'a> Walk<'_, 'a> {
     }
 
     /// The layers between attention and the block's own feed-forward layer, and the map behind that.
-    pub(super) fn out_of_bottleneck(&mut self, name: &str, block: &'a BlockSpec) {
+    pub(super) fn leave_bottleneck(&mut self, name: &str, block: &'a BlockSpec) {
         let Some(bottleneck) = &block.bottleneck else {
             return;
         };
