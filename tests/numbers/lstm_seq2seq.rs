@@ -1,4 +1,4 @@
-//! LSTM encoders and decoders with attention against what PyTorch computes for the same checkpoints: every rule, within 2e-5.
+//! LSTM encoders and decoders with attention against what PyTorch computes for the same checkpoints: every rule, within 1e-5.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,11 @@ use testing::hooks::hooks_of;
 use testing::on_each_device;
 use testing::opening::{fails, opened};
 
-/// Largest difference, relative to the largest value of a tensor where that is above 1. PyTorch in f32 is as far as 1.5e-5 from
-/// PyTorch in f64: in the states of `general`, whose scores are steep.
-const TOLERANCE: f64 = 2e-5;
+/// Largest difference, relative to the largest value of a tensor where that is above 1. The references are computed in f64: in f32,
+/// PyTorch is as far as 1.5e-5 from them, in the states of `general`, whose scores are steep.
+const TOLERANCE: f64 = 1e-5;
+/// That of other products in f32.
+const DEVICE_TOLERANCE: f64 = 1.5e-5;
 
 fn fixtures() -> PathBuf {
     testing::root().join("fixtures/seq2seq")
@@ -105,15 +107,19 @@ fn pairs(reference: &SafeTensors<'_>) -> Vec<Pair> {
 }
 
 on_each_device! {
-    every_rule_gives_what_pytorch_gives_on_a_device: every_rule;
+    every_rule_gives_what_pytorch_gives_on_a_device: every_rule_on_device;
 }
 
 #[test]
 fn every_rule_gives_what_pytorch_gives() {
-    every_rule(&Cpu);
+    every_rule(&Cpu, TOLERANCE);
 }
 
-fn every_rule(ops: &impl Ops) {
+fn every_rule_on_device(ops: &impl Ops) {
+    every_rule(ops, DEVICE_TOLERANCE);
+}
+
+fn every_rule(ops: &impl Ops, tolerance: f64) {
     let mut furthest = (0.0, String::new());
     let mut n_pairs = 0;
     for case in cases() {
@@ -138,7 +144,7 @@ fn every_rule(ops: &impl Ops) {
                         continue;
                     }
                     let apart = f64::from((found - expected).abs()) / largest;
-                    assert!(apart <= TOLERANCE, "{name} {hook}: {found} for {expected}");
+                    assert!(apart <= tolerance, "{name} {hook}: {found} for {expected}");
                     if apart > furthest.0 {
                         furthest = (apart, format!("{name} {hook}"));
                     }

@@ -24,8 +24,8 @@ pub use elementwise::{
     multiply_assign, norms_of_rows, rms_norm, scale_assign,
 };
 pub use few_rows::{FewRows, few_rows};
-pub use product::{Matrix, MatrixMut, Onto, Stored, Threads, product, product_onto};
+pub use product::{Matrix, MatrixMut, Onto, Threads, product, product_onto};
 pub use rounding::NumberFormat;
 pub use squares::sum_of_squares;
-pub use stored::widen_bf16;
+pub use stored::{Stored, widen_bf16};
 pub use tiles::Tile;

@@ -1,5 +1,40 @@
 //! Numbers as stored in files, little-endian, converted to f32.
 
+use bytemuck::Pod;
+
+/// A stored number.
+pub trait Stored: Pod + Send + Sync {
+    fn widen(self) -> f32;
+
+    /// Numbers that need no widening.
+    fn as_f32(numbers: &[Self]) -> Option<&[f32]>;
+}
+
+impl Stored for f32 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn as_f32(numbers: &[f32]) -> Option<&[f32]> {
+        Some(numbers)
+    }
+}
+
+/// The bits of a bf16 number: the upper half of an f32, so a shift is enough, which compilers vectorise.
+impl Stored for u16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self) << 16)
+    }
+
+    #[inline(always)]
+    fn as_f32(_: &[u16]) -> Option<&[f32]> {
+        None
+    }
+}
+
 /// Copies f32.
 ///
 /// # Panics
@@ -22,10 +57,10 @@ pub fn f16_into(bytes: &[u8], to: &mut [f32]) {
     });
 }
 
-/// Converts bf16. It is the upper half of an f32, so a shift is enough, which compilers vectorise.
+/// Converts bf16.
 pub fn bf16_into(bytes: &[u8], to: &mut [f32]) {
     each(bytes.as_chunks::<2>().0, to, |b| {
-        f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16)
+        u16::from_le_bytes(*b).widen()
     });
 }
 
@@ -38,7 +73,5 @@ fn each<T>(from: &[T], to: &mut [f32], widen: impl Fn(&T) -> f32) {
 
 /// Converts the bits of bf16 numbers to f32.
 pub fn widen_bf16(bits: &[u16]) -> Vec<f32> {
-    // bf16 is the upper half of an f32: a shift, which compilers vectorise.
-    let wide = |bits: &u16| f32::from_bits(u32::from(*bits) << 16);
-    bits.iter().map(wide).collect()
+    bits.iter().map(|bits| bits.widen()).collect()
 }

@@ -94,6 +94,16 @@ fn product_of<T: Stored>(
     }
 }
 
+/// Copies the bias to all rows; whether there is one.
+fn put_bias(weights: &HostLinear<'_>, to: &mut Values) -> bool {
+    let Some(bias) = &weights.bias else {
+        return false;
+    };
+    let rows = to.data.par_chunks_mut(to.width.max(1));
+    rows.for_each(|row| row.copy_from_slice(bias));
+    true
+}
+
 /// Tells of multiply-adds that were done, and whether to go on.
 fn goes_on(pace: &dyn Pace) -> impl Fn(u64) -> bool + Sync {
     |multiply_adds| {
@@ -114,11 +124,7 @@ fn product_bf16(
         return product_of(from, bits, weights, (first, to), pace);
     }
     let matrix = Bf16Matrix::new(bits, weights.n_out, weights.n_in, weights.is_input_major);
-    if let Some(bias) = &weights.bias {
-        let rows = to.data.par_chunks_mut(to.width.max(1));
-        rows.for_each(|row| row.copy_from_slice(bias));
-    }
-    let has_bias = weights.bias.is_some();
+    let has_bias = put_bias(weights, to);
     if amx::product_bf16(&mut to.data, &from.data, matrix, has_bias, &goes_on(pace)) {
         Ok(())
     } else {
@@ -179,13 +185,9 @@ fn multiply_part(
             if pace.stops() {
                 return Err(Error::Cancelled);
             }
-            let n_rows = from.n_rows();
-            if let Some(bias) = &weights.bias {
-                let rows = to.data.chunks_mut(to.width.max(1));
-                rows.for_each(|row| row.copy_from_slice(bias));
-            }
-            few_rows(laid_out, &from.data, weights.bias.is_some(), &mut to.data);
-            pace.did((n_rows * weights.n_in * weights.n_out) as u64);
+            let has_bias = put_bias(weights, to);
+            few_rows(laid_out, &from.data, has_bias, &mut to.data);
+            pace.did((from.n_rows() * weights.n_in * weights.n_out) as u64);
             Ok(())
         }
     }

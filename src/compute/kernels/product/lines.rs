@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::matrix::Matrix;
-use super::stored::Stored;
+use crate::kernels::stored::Stored;
 
 /// Lines and terms that are turned together.
 const SQUARE: usize = 16;

@@ -6,7 +6,6 @@
 mod lines;
 mod matrix;
 mod side;
-mod stored;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -14,12 +13,12 @@ mod tile;
 use rayon::prelude::*;
 
 pub use matrix::{Matrix, MatrixMut};
-pub use stored::Stored;
 
 use self::lines::Lines;
 use self::side::{Form, Side, panel_width};
-use self::tile::{Buffer, Task};
+use self::tile::{Buffer, TERMS_AT_ONCE, Task};
 use super::simd::Level;
+use super::stored::Stored;
 use super::tiles::Tile;
 
 /// Terms that are summed before their sum is added to the result.
@@ -180,11 +179,11 @@ fn columns_at_once<T: Stored>(
         Threads::One => 1,
         Threads::Pool => 4 * rayon::current_num_threads(),
     };
-    let unit = match form {
-        Form::Across => FEWEST_COLUMNS,
-        Form::Along => panel_width(level),
+    let (unit, n_terms) = match form {
+        Form::Across => (FEWEST_COLUMNS, columns.n_terms),
+        Form::Along => (panel_width(level), columns.n_terms.min(TERMS_AT_ONCE)),
     };
-    let most = (MOST_OF_COLUMNS / columns.n_terms.max(1)).clamp(unit, MOST_COLUMNS);
+    let most = (MOST_OF_COLUMNS / n_terms.max(1)).clamp(unit, MOST_COLUMNS);
     let each = columns.n_lines.div_ceil(n_tasks).clamp(1, most);
     if each == most {
         most / unit * unit

@@ -5,9 +5,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::lines::Lines;
-use super::stored::Stored;
 use super::{TERMS, Threads};
 use crate::kernels::simd::{Kernel, Lanes, Level};
+use crate::kernels::stored::Stored;
 
 /// Vectors in a panel: with a block of terms, it stays in the L1 cache.
 pub(super) const VECTORS: usize = 3;
@@ -38,9 +38,9 @@ pub(super) enum Form {
 }
 
 /// The blocks of terms that are summed apart.
-pub(super) fn blocks(n_terms: usize) -> impl Iterator<Item = Range<usize>> {
-    let starts = (0..n_terms).step_by(TERMS);
-    starts.map(move |start| start..n_terms.min(start + TERMS))
+pub(super) fn blocks(terms: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let starts = terms.clone().step_by(TERMS);
+    starts.map(move |start| start..terms.end.min(start + TERMS))
 }
 
 /// Lines of which all terms are laid out. // [block of terms][lines as the form says]

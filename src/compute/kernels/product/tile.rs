@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::lines::Lines;
 use super::side::{Form, Lay, Side, VECTORS, blocks};
-use super::stored::Stored;
 use super::{Onto, TERMS};
 use crate::kernels::simd::{Kernel, Lanes, add_products};
+use crate::kernels::stored::Stored;
 use crate::kernels::tiles::Tile;
 
 /// Lines that are multiplied with a panel at once: as many as leave registers for its vectors.
@@ -17,6 +17,8 @@ const fn lines_at_once(registers: usize) -> usize {
 /// Panels, or lines, of rows whose sums with all columns of the task stay in the L2 cache.
 const PANELS_AT_ONCE: usize = 3;
 const LINES_AT_ONCE: usize = 128;
+/// Terms of columns that a task lays out at once, whole blocks of them: with them, its panels stay in the L2 cache.
+pub(super) const TERMS_AT_ONCE: usize = 8 * TERMS;
 /// Panels of rows with which columns are multiplied as they lie: with so few, copying them would take as long.
 const FEW_PANELS: usize = 2;
 
@@ -52,13 +54,27 @@ impl<T: Stored> Task<'_, T> {
     /// Panels of columns times lines of rows.
     #[inline(always)]
     fn columns_across<L: Lanes>(&mut self, l: L) {
+        let n_terms = self.columns.n_terms;
+        let mut start = 0;
+        while start < n_terms || start == 0 {
+            let terms = start..n_terms.min(start + TERMS_AT_ONCE);
+            self.some_terms(l, terms);
+            // The next terms are added to what these gave.
+            self.onto = Onto::Itself;
+            start += TERMS_AT_ONCE;
+        }
+    }
+
+    /// The part of the sums that some terms make.
+    #[inline(always)]
+    fn some_terms<L: Lanes>(&mut self, l: L, terms: Range<usize>) {
         let (rows, columns) = (self.rows, &self.columns);
         let n_padded = columns.n_lines.next_multiple_of(L::N);
         let Buffer {
             columns: panels,
             sums,
         } = &mut *self.buffer;
-        let kept = Kept::of(columns.n_terms, rows.n_lines <= LINES_AT_ONCE);
+        let kept = Kept::of(terms.clone(), rows.n_lines <= LINES_AT_ONCE);
         panels.resize(n_padded * kept.n_terms, 0.0);
         sums.resize(LINES_AT_ONCE.min(rows.n_lines) * n_padded, 0.0);
         for first in (0..rows.n_lines).step_by(LINES_AT_ONCE) {
@@ -73,7 +89,7 @@ impl<T: Stored> Task<'_, T> {
                     Onto::Bias(bias) => sums[..columns.n_lines].copy_from_slice(bias),
                 }
             }
-            for terms in blocks(columns.n_terms) {
+            for terms in blocks(terms.clone()) {
                 let n_terms = terms.len();
                 let panels = &mut panels[kept.place(&terms, n_padded)];
                 if first == 0 {
@@ -115,7 +131,7 @@ impl<T: Stored> Task<'_, T> {
         let are_few = rows.n_padded <= FEW_PANELS * width;
         let in_place = columns.in_place().filter(|_| are_few);
         let n_at_once = PANELS_AT_ONCE * width;
-        let kept = Kept::of(columns.n_terms, rows.n_padded <= n_at_once);
+        let kept = Kept::of(0..columns.n_terms, rows.n_padded <= n_at_once);
         if in_place.is_none() {
             copied.resize(n_columns * kept.n_terms, 0.0);
         }
@@ -138,7 +154,7 @@ impl<T: Stored> Task<'_, T> {
                     columns.for_each(|(sums, bias)| sums.fill(*bias));
                 }
             }
-            for terms in blocks(columns.n_terms) {
+            for terms in blocks(0..columns.n_terms) {
                 let n_terms = terms.len();
                 let at = terms.start * rows.n_padded + first * n_terms;
                 let (lines, stride) = match in_place {
@@ -166,20 +182,22 @@ impl<T: Stored> Task<'_, T> {
     }
 }
 
-/// Columns that a task has laid out: all blocks of terms if they are used again, or one block at a time.
+/// Columns that a task has laid out: all blocks of some terms if they are used again, or one block at a time.
 struct Kept {
+    first: usize,
     n_terms: usize,
     is_one_block: bool,
 }
 
 impl Kept {
-    fn of(n_terms: usize, is_one_block: bool) -> Self {
+    fn of(terms: Range<usize>, is_one_block: bool) -> Self {
         let n_terms = if is_one_block {
-            n_terms.min(TERMS)
+            terms.len().min(TERMS)
         } else {
-            n_terms
+            terms.len()
         };
         Self {
+            first: terms.start,
             n_terms,
             is_one_block,
         }
@@ -187,7 +205,11 @@ impl Kept {
 
     /// Where a block of so many lines lies.
     fn place(&self, terms: &Range<usize>, n_lines: usize) -> Range<usize> {
-        let start = if self.is_one_block { 0 } else { terms.start };
+        let start = if self.is_one_block {
+            0
+        } else {
+            terms.start - self.first
+        };
         start * n_lines..(start + terms.len()) * n_lines
     }
 }
