@@ -24,7 +24,6 @@ pub(super) fn row(list: &mut List, row: Option<&BlockRow>) {
         let words = match join {
             Join::Adds => "adds",
             Join::AddsAndSwaps => "adds and swaps",
-            Join::KeepsAndAdds => "keeps and adds",
         };
         list.word(Computation, "second_state", words);
     }

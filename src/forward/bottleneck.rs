@@ -58,15 +58,9 @@ pub(super) fn run_inside<O: Ops>(
     let read = read_inside(context, spec, resid)?;
     let read = read.as_ref().unwrap_or(resid);
     let mut mixed = mix(context, spec, weights, read, &mut s.attention, hooks)?;
-    let spread;
-    let context = match hooks.spreads() {
-        Some(copies) => {
-            spread_mixed(context, spec, copies, &mut mixed, resid, &mut s.attention)?;
-            spread = context.spread(copies);
-            &spread
-        }
-        None => context,
-    };
+    let (copies, scratch) = (hooks.spreads(), &mut s.attention);
+    let spread = spread_mixed(context, spec, copies, &mut mixed, resid, scratch)?;
+    let context = spread.as_ref().unwrap_or(context);
     let (ops, shelf) = (context.ops, context.shelf());
     let mut inside = narrowed(context, &bottleneck.into, resid)?; // [position, narrow]
     let attention = attention_output(context, spec, weights, mixed, s, hooks)?;

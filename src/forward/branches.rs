@@ -62,15 +62,9 @@ pub(super) fn run_branches<O: Ops>(
         // Without a norm, what attention reads is the residual itself.
         context.ops.copy(resid, &mut s.attention.normed)?;
     }
-    let spread;
-    let context = match hooks.spreads() {
-        Some(copies) => {
-            spread_mixed(context, spec, copies, &mut mixed, resid, &mut s.attention)?;
-            spread = context.spread(copies);
-            &spread
-        }
-        None => context,
-    };
+    let (copies, scratch) = (hooks.spreads(), &mut s.attention);
+    let spread = spread_mixed(context, spec, copies, &mut mixed, resid, scratch)?;
+    let context = spread.as_ref().unwrap_or(context);
     let attention = attention_output(context, spec, weights, mixed, s, hooks)?;
     add_attention(context, spec, weights, resid, s)?;
     if let Some(conformer) = spec.conformer.as_deref() {
@@ -94,15 +88,19 @@ pub(super) fn run_branches<O: Ops>(
     Ok(BlockRun { attention, cross })
 }
 
-/// Repeats, once per copy of the sequence, what the rest of the block reads.
-pub(super) fn spread_mixed<O: Ops>(
-    context: &BlockContext<'_, O>,
+/// Repeats, once per copy of the sequence, what the rest of the block reads, and gives the context of the copies; `None` if the block
+/// goes on with one.
+pub(super) fn spread_mixed<'a, O: Ops>(
+    context: &BlockContext<'a, O>,
     spec: &BlockSpec,
-    copies: usize,
+    copies: Option<usize>,
     mixed: &mut Mixed<O>,
     resid: &mut O::Buffer,
     s: &mut AttentionScratch<O>,
-) -> Result<()> {
+) -> Result<Option<BlockContext<'a, O>>> {
+    let Some(copies) = copies else {
+        return Ok(None);
+    };
     let ops = context.ops;
     let output = if mixed.heads.is_some() {
         &mut s.z
@@ -122,7 +120,7 @@ pub(super) fn spread_mixed<O: Ops>(
     if spec.adds_to_normed || spec.narrow.is_some() {
         repeat(ops, &mut s.normed, copies)?;
     }
-    Ok(())
+    Ok(Some(context.spread(copies)))
 }
 
 /// Computes what attention, or the mixer in its place, adds to the residual, in `s.attention.out`. // [position, d_model]

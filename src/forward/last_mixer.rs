@@ -49,15 +49,9 @@ pub(super) fn run_with_last<O: Ops>(
     let wide = beside(ops, spec.row.as_deref(), resid, &s.attention.kept)?;
     let read = wide.as_ref().unwrap_or(resid);
     let mut mixed = mix(context, spec, weights, read, &mut s.attention, hooks)?;
-    let spread;
-    let context = match hooks.spreads() {
-        Some(copies) => {
-            spread_mixed(context, spec, copies, &mut mixed, resid, &mut s.attention)?;
-            spread = context.spread(copies);
-            &spread
-        }
-        None => context,
-    };
+    let (copies, scratch) = (hooks.spreads(), &mut s.attention);
+    let spread = spread_mixed(context, spec, copies, &mut mixed, resid, scratch)?;
+    let context = spread.as_ref().unwrap_or(context);
     let attention = attention_output(context, spec, weights, mixed, s, hooks)?;
     let mut aside = O::Buffer::default();
     ops.copy(&s.attention.out, &mut aside)?; // [position, d_model]

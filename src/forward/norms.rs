@@ -28,9 +28,6 @@ pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result
     if source.adds_one {
         gain = gain.map(|gain| gain.iter().map(|g| 1.0 + g).collect());
     }
-    if let Some(by) = source.gain_square {
-        gain = gain.map(|gain| gain.iter().map(|g| (by * g) * (by * g)).collect());
-    }
     let (mut gain, mut bias) = (
         grown(tensors, source.grown.as_deref(), gain)?,
         source.bias.as_ref().map(read).transpose()?,
@@ -48,13 +45,6 @@ pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result
             .collect();
         let added = (0..source.width).map(|idx| given(&bias, idx, 0.0) - mean[idx] * by[idx]);
         (bias, gain) = (Some(added.collect()), Some(by.into()));
-    }
-    if source.scale != 1.0 {
-        let times = |values: Cow<'a, [f32]>| -> Cow<'a, [f32]> {
-            values.iter().map(|value| value * source.scale).collect()
-        };
-        bias = bias.map(times);
-        gain = Some(gain.map_or_else(|| vec![source.scale; source.width].into(), times));
     }
     if let Some(factors) = &source.factors {
         let shape = factors.stored_shape(source.width);

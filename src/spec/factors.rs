@@ -15,8 +15,6 @@ pub enum FactorRule {
     OnePlus,
     /// ln(1 + e^x), times this.
     Softplus(f32),
-    /// The square of the value times this.
-    Square(f32),
 }
 
 /// Which outputs a stored factor multiplies.
@@ -45,7 +43,6 @@ impl OutputFactors {
         let factor = |value: &f32| match self.rule {
             FactorRule::Stored => *value,
             FactorRule::OnePlus => 1.0 + value,
-            FactorRule::Square(by) => (by * value) * (by * value),
             FactorRule::Softplus(by) => by * (value.max(0.0) + (-value.abs()).exp().ln_1p()),
         };
         stored.iter().map(factor).cycle().take(n_out).collect()

@@ -43,8 +43,6 @@ pub enum SumRule {
     Tanh,
     /// The value weighs the residual.
     OfResidual,
-    /// r = |value · scale| weighs what the branch adds, and 1 − r the residual: the sum lies between both.
-    Toward { scale: f32 },
 }
 
 impl fmt::Display for SumRule {
@@ -55,7 +53,6 @@ impl fmt::Display for SumRule {
             }
             Self::Tanh => f.write_str("tanh(value) of the branch"),
             Self::OfResidual => f.write_str("the value of the residual"),
-            Self::Toward { scale } => write!(f, "toward the branch by |{scale} · value|"),
         }
     }
 }
@@ -85,10 +82,6 @@ impl SumWeights {
         match self.rule {
             SumRule::Tanh => [ones(), stored.iter().map(|v| v.tanh()).collect()],
             SumRule::OfResidual => [stored.to_vec(), ones()],
-            SumRule::Toward { scale } => {
-                let added: Vec<f32> = stored.iter().map(|v| (v * scale).abs()).collect();
-                [added.iter().map(|rate| 1.0 - rate).collect(), added]
-            }
             SumRule::Circle { temperature, least } => {
                 let share = |value: &f32| 1.0 / (1.0 + (-value / temperature).exp());
                 let added: Vec<f32> = stored.iter().map(share).collect();

@@ -51,8 +51,6 @@ pub enum Join {
     Adds,
     /// The second becomes what the first was.
     AddsAndSwaps,
-    /// The second becomes what the first is, before it is added.
-    KeepsAndAdds,
 }
 
 impl Join {
@@ -60,9 +58,6 @@ impl Join {
     pub fn apply(self, first: &mut [f32], second: &mut [f32]) {
         for (first, second) in first.iter_mut().zip(second) {
             let was = *first;
-            if self == Self::KeepsAndAdds {
-                *second = was;
-            }
             *first += *second;
             if self == Self::AddsAndSwaps {
                 *second = was;

@@ -424,10 +424,6 @@ pub struct NormSource {
     pub bias: Option<String>,
     /// The gain is 1 plus the stored values.
     pub adds_one: bool,
-    /// The gain is the square of the stored values times this.
-    pub gain_square: Option<f32>,
-    /// Multiplies the outputs.
-    pub scale: f32,
     /// Mean and variance of each value, of a norm that measures neither; the gain is divided by the deviation.
     pub statistics: Option<[String; 2]>,
     /// Stored values that multiply the outputs.
@@ -451,8 +447,6 @@ impl NormSource {
             gain_shape: vec![width],
             bias: None,
             adds_one: false,
-            gain_square: None,
-            scale: 1.0,
             statistics: None,
             factors: None,
             grown: None,
@@ -469,7 +463,6 @@ impl NormSource {
             _ if self.gate.is_some() => "stored, then a gate",
             _ if self.grown.is_some() => "stored, grown by a condition",
             _ if self.factors.is_some() => "stored, times stored factors",
-            _ if self.gain_square.is_some() => "squares of stored",
             (true, _) => "none",
             (_, true) => "1 + stored",
             _ => "stored",
