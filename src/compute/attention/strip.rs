@@ -13,11 +13,11 @@ use super::row_bias::RowBias;
 use super::scored_row::TopBuffers;
 use super::spec::{NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
-use crate::kernels::Tile;
 use crate::kernels::simd::{
     ColumnLogSums, Queries, ScoreSums, add_columns, exp_row, row_by_log_sums, row_norms, scores_of,
     weigh,
 };
+use crate::kernels::{Aligned, Tile};
 
 /// Some queries of a head to run, and where their results are written.
 pub(super) struct Strip<'a> {
@@ -42,7 +42,7 @@ pub(super) struct StripRun {
 struct Scratch {
     queries: Queries,
     /// [row, width]
-    scores: Vec<f32>,
+    scores: Aligned,
     factors: Vec<f32>,
     /// End of each row's nonzero weights.
     ends: Vec<usize>,
@@ -57,7 +57,7 @@ struct Scratch {
     /// One row each, for rows that are not finite.
     products: Vec<f32>,
     pattern: Vec<f32>,
-    z: Vec<f32>,
+    z: Aligned,
     /// The block passed to a sink. // [row, key]
     shown_scores: Vec<f32>,
     shown_pattern: Vec<f32>,
@@ -120,7 +120,7 @@ impl HeadPlan<'_> {
         // Dividing by the weights' sum only here takes one multiplication per output instead of one per weight.
         let values = &self.kv.values;
         s.z.clear();
-        s.z.resize(block.len() * values.width(), 0.0);
+        s.z.resize(block.len() * values.width());
         let keys = keys.start..keys.end.min(self.run.visibility.n_keys);
         weigh(
             level,
@@ -151,7 +151,7 @@ impl HeadPlan<'_> {
             .pack(level, from, stride, block.len(), self.math.spec.d_head);
         let n_scores = Queries::padded_rows(level, block.len()) * self.width();
         if s.scores.len() < n_scores {
-            s.scores.resize(n_scores, 0.0);
+            s.scores.resize(n_scores);
         }
         let scores = &mut s.scores[..n_scores];
         scores_of(level, &s.queries, keys, panels.clone(), scores); // [row, key]

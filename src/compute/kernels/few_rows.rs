@@ -5,6 +5,7 @@
 
 use rayon::prelude::*;
 
+use super::Aligned;
 use super::product::TERMS;
 use super::simd::{Kernel, Lanes, Level};
 
@@ -18,7 +19,7 @@ const TASK: usize = 1 << 16;
 /// Weights in panels of `PANEL` outputs, ordered by input. // [panel][input][output of the panel]
 #[derive(Debug, Clone)]
 pub struct FewRows {
-    data: Vec<f32>,
+    data: Aligned,
     n_out: usize,
     n_in: usize,
 }
@@ -26,7 +27,7 @@ pub struct FewRows {
 impl FewRows {
     /// Repacks weights. // weight: [n_out, n_in], or [n_in, n_out] when `is_input_major`
     pub fn of(weight: &[f32], n_out: usize, n_in: usize, is_input_major: bool) -> Self {
-        let mut data = vec![0.0; n_out.div_ceil(PANEL) * n_in * PANEL];
+        let mut data = Aligned::zeros(n_out.div_ceil(PANEL) * n_in * PANEL);
         let panels = data.par_chunks_mut((n_in * PANEL).max(1)).enumerate();
         panels.for_each(|(panel_idx, panel)| {
             let first = panel_idx * PANEL;
@@ -67,7 +68,7 @@ impl FewRows {
 
     /// Size in bytes.
     pub fn held(&self) -> usize {
-        self.data.capacity() * size_of::<f32>()
+        self.data.held()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Arithmetic on slices, independent of attention and models.
 
 mod activation;
+mod aligned;
 pub mod amx;
 mod block_rounding;
 mod elementwise;
@@ -18,6 +19,7 @@ mod tiles;
 pub mod vectors;
 
 pub use activation::Activation;
+pub use aligned::Aligned;
 pub use block_rounding::BlockFormat;
 pub use elementwise::{
     activate, add_assign, are_finite, clamped_gate_assign, first_nonfinite, layer_norm,

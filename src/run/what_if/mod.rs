@@ -135,20 +135,20 @@ fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()
     if !what_if.change.is_of_mask() {
         return Ok(());
     }
-    let mut has_coarse_keys = false;
+    let mut has_other_keys = false;
     for stack in &spec.stacks {
         let blocks = stack.blocks().iter().enumerate();
         for (_, block) in blocks.filter(|(layer_idx, _)| place.holds(stack.stack, *layer_idx)) {
             if block.key_grid().is_none() {
                 return Ok(());
             }
-            has_coarse_keys = true;
+            has_other_keys = true;
         }
     }
-    if !has_coarse_keys {
+    if !has_other_keys {
         return Err(no_mask(what_if));
     }
-    let problem = "keys of a coarser grid have no order with queries, and no mask; expected a place whose keys are at the positions of its queries";
+    let problem = "keys of another grid have no order with queries, and no mask; expected a place whose keys are at the positions of its queries";
     Err(Error::Setting(format!("--what-if {what_if}: {problem}")))
 }
 

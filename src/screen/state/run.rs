@@ -148,7 +148,7 @@ impl Run {
         let mut keys = self.merged.keys.iter();
         let keys = keys.find(|(of, at, _)| (*of, *at) == (stack, layer_idx));
         match keys {
-            Some((_, _, coarser)) => coarser,
+            Some((_, _, prompt)) => prompt,
             None => self.prompt_in(stack, layer_idx),
         }
     }
@@ -234,7 +234,7 @@ impl Run {
 struct Merged {
     /// Of layers in later stages: stack, first layer, prompt.
     stages: Vec<(Stack, usize, Prompt)>,
-    /// Of keys that are patches of a coarser grid than queries: stack, layer, prompt.
+    /// Of keys that are patches of another grid than queries: stack, layer, prompt.
     keys: Vec<(Stack, usize, Prompt)>,
 }
 

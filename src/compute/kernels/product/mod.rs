@@ -10,6 +10,8 @@ mod side;
 mod tests;
 mod tile;
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 
 pub use matrix::{Matrix, MatrixMut};
@@ -33,6 +35,11 @@ const MOST_COLUMNS: usize = 384;
 const FEWEST_COLUMNS: usize = 16;
 /// Multiply-adds below which a product is not divided among threads.
 const FEW: usize = 1 << 16;
+
+thread_local! {
+    /// Kept between products: fresh memory would be made page by page in each.
+    static BUFFER: RefCell<Buffer> = RefCell::default();
+}
 
 /// Whether a product may use the thread pool; `One` inside work that already does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,9 +124,9 @@ fn product_at<T: Stored>(
         threads
     };
     let form = if columns.are_whole() && is_cheaper_across(&rows, &columns) {
-        Form::Across
+        Form::Rows
     } else {
-        Form::Along
+        Form::Columns
     };
     let n_rows = ROWS_AT_ONCE.min(rows.n_lines).max(1);
     let n_columns = columns_at_once(level, form, &columns, threads);
@@ -133,30 +140,26 @@ fn product_at<T: Stored>(
         let first = nth * n_rows;
         let rows = rows.some(first..rows.n_lines.min(first + n_rows));
         let rows = Side::of(level, form, &rows, threads);
-        let multiply = |buffer: &mut Buffer, (first, out): (usize, Tile<'_>)| {
+        let multiply = |(first, out): (usize, Tile<'_>)| {
             let here = first..first + out.n_cols();
-            let n_multiplied = columns.n_terms * rows.n_lines * here.len();
-            level.run(Task {
-                rows: &rows,
-                columns: columns.some(here.clone()),
-                onto: match onto {
-                    Onto::Bias(bias) => Onto::Bias(&bias[here]),
-                    onto => onto,
-                },
-                out,
-                buffer,
+            let n_multiplied = columns.n_terms * rows.n_lines() * here.len();
+            BUFFER.with_borrow_mut(|buffer| {
+                level.run(Task {
+                    rows: &rows,
+                    columns: columns.some(here.clone()),
+                    onto: match onto {
+                        Onto::Bias(bias) => Onto::Bias(&bias[here]),
+                        onto => onto,
+                    },
+                    out,
+                    buffer,
+                });
             });
             did(n_multiplied as u64)
         };
         match threads {
-            Threads::One => {
-                let mut buffer = Buffer::default();
-                tiles.into_iter().all(|tile| multiply(&mut buffer, tile))
-            }
-            Threads::Pool => tiles
-                .into_par_iter()
-                .map_init(Buffer::default, multiply)
-                .all(|goes_on| goes_on),
+            Threads::One => tiles.into_iter().all(multiply),
+            Threads::Pool => tiles.into_par_iter().map(multiply).all(|goes_on| goes_on),
         }
     })
 }
@@ -180,8 +183,8 @@ fn columns_at_once<T: Stored>(
         Threads::Pool => 4 * rayon::current_num_threads(),
     };
     let (unit, n_terms) = match form {
-        Form::Across => (FEWEST_COLUMNS, columns.n_terms),
-        Form::Along => (panel_width(level), columns.n_terms.min(TERMS_AT_ONCE)),
+        Form::Rows => (FEWEST_COLUMNS, columns.n_terms),
+        Form::Columns => (panel_width(level), columns.n_terms.min(TERMS_AT_ONCE)),
     };
     let most = (MOST_OF_COLUMNS / n_terms.max(1)).clamp(unit, MOST_COLUMNS);
     let each = columns.n_lines.div_ceil(n_tasks).clamp(1, most);

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::lines::Lines;
-use super::side::{Form, Lay, Side, VECTORS, blocks};
+use super::side::{LayAcross, Panels, Side, VECTORS, Whole, blocks};
 use super::{Onto, TERMS};
+use crate::kernels::Aligned;
 use crate::kernels::simd::{Kernel, Lanes, add_products};
 use crate::kernels::stored::Stored;
 use crate::kernels::tiles::Tile;
@@ -19,19 +20,17 @@ const PANELS_AT_ONCE: usize = 3;
 const LINES_AT_ONCE: usize = 128;
 /// Terms of columns that a task lays out at once, whole blocks of them: with them, its panels stay in the L2 cache.
 pub(super) const TERMS_AT_ONCE: usize = 8 * TERMS;
-/// Panels of rows with which columns are multiplied as they lie: with so few, copying them would take as long.
-const FEW_PANELS: usize = 2;
 
-/// Memory of a task, used again by the next one.
+/// Memory of a thread's tasks.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    columns: Vec<f32>,
-    sums: Vec<f32>,
+    columns: Aligned,
+    sums: Aligned,
 }
 
 /// All rows times some columns.
 pub(super) struct Task<'a, T> {
-    pub rows: &'a Side,
+    pub rows: &'a Side<'a>,
     pub columns: Lines<'a, T>,
     pub onto: Onto<'a>,
     pub out: Tile<'a>,
@@ -43,9 +42,9 @@ impl<T: Stored> Kernel for Task<'_, T> {
 
     #[inline(always)]
     fn run<L: Lanes>(mut self, l: L) {
-        match self.rows.form {
-            Form::Across => self.rows_across(l),
-            Form::Along => self.columns_across(l),
+        match self.rows {
+            Side::Panels(rows) => self.rows_across(l, rows),
+            Side::Whole(rows) => self.columns_across(l, rows),
         }
     }
 }
@@ -53,12 +52,12 @@ impl<T: Stored> Kernel for Task<'_, T> {
 impl<T: Stored> Task<'_, T> {
     /// Panels of columns times lines of rows.
     #[inline(always)]
-    fn columns_across<L: Lanes>(&mut self, l: L) {
+    fn columns_across<L: Lanes>(&mut self, l: L, rows: &Whole<'_>) {
         let n_terms = self.columns.n_terms;
         let mut start = 0;
         while start < n_terms || start == 0 {
             let terms = start..n_terms.min(start + TERMS_AT_ONCE);
-            self.some_terms(l, terms);
+            self.some_terms(l, rows, terms);
             // The next terms are added to what these gave.
             self.onto = Onto::Itself;
             start += TERMS_AT_ONCE;
@@ -67,16 +66,16 @@ impl<T: Stored> Task<'_, T> {
 
     /// The part of the sums that some terms make.
     #[inline(always)]
-    fn some_terms<L: Lanes>(&mut self, l: L, terms: Range<usize>) {
-        let (rows, columns) = (self.rows, &self.columns);
+    fn some_terms<L: Lanes>(&mut self, l: L, rows: &Whole<'_>, terms: Range<usize>) {
+        let columns = &self.columns;
         let n_padded = columns.n_lines.next_multiple_of(L::N);
         let Buffer {
             columns: panels,
             sums,
         } = &mut *self.buffer;
         let kept = Kept::of(terms.clone(), rows.n_lines <= LINES_AT_ONCE);
-        panels.resize(n_padded * kept.n_terms, 0.0);
-        sums.resize(LINES_AT_ONCE.min(rows.n_lines) * n_padded, 0.0);
+        panels.resize(n_padded * kept.n_terms);
+        sums.resize(LINES_AT_ONCE.min(rows.n_lines) * n_padded);
         for first in (0..rows.n_lines).step_by(LINES_AT_ONCE) {
             let n_rows = LINES_AT_ONCE.min(rows.n_lines - first);
             let sums = &mut sums[..n_rows * n_padded]; // [row, column]
@@ -93,8 +92,7 @@ impl<T: Stored> Task<'_, T> {
                 let n_terms = terms.len();
                 let panels = &mut panels[kept.place(&terms, n_padded)];
                 if first == 0 {
-                    Lay {
-                        form: Form::Across,
+                    LayAcross {
                         lines: columns,
                         terms: terms.clone(),
                         to: panels,
@@ -103,8 +101,8 @@ impl<T: Stored> Task<'_, T> {
                 }
                 Block {
                     panels,
-                    lines: &rows.data[terms.start * rows.n_lines + first * n_terms..],
-                    stride: n_terms,
+                    lines: &rows.data[first * rows.stride + terms.start..],
+                    stride: rows.stride,
                     n_lines: n_rows,
                     n_terms,
                     n_padded,
@@ -120,66 +118,67 @@ impl<T: Stored> Task<'_, T> {
 
     /// Panels of rows times lines of columns; the result is turned back.
     #[inline(always)]
-    fn rows_across<L: Lanes>(&mut self, l: L) {
-        let (rows, columns) = (self.rows, &self.columns);
-        let n_columns = columns.n_lines;
-        let width = VECTORS * L::N;
+    fn rows_across<L: Lanes>(&mut self, l: L, rows: &Panels) {
+        let columns = self.columns;
+        let n_terms = columns.n_terms;
         let Buffer {
             columns: copied,
             sums,
         } = &mut *self.buffer;
-        let are_few = rows.n_padded <= FEW_PANELS * width;
-        let in_place = columns.in_place().filter(|_| are_few);
-        let n_at_once = PANELS_AT_ONCE * width;
-        let kept = Kept::of(0..columns.n_terms, rows.n_padded <= n_at_once);
-        if in_place.is_none() {
-            copied.resize(n_columns * kept.n_terms, 0.0);
-        }
-        sums.resize(n_columns * n_at_once.min(rows.n_padded), 0.0);
+        let n_at_once = PANELS_AT_ONCE * VECTORS * L::N;
         for first in (0..rows.n_padded).step_by(n_at_once) {
             let n_padded = n_at_once.min(rows.n_padded - first);
             let here = first..rows.n_lines.min(first + n_padded);
-            let sums = &mut sums[..n_columns * n_padded]; // [column, row]
-            match self.onto {
-                Onto::Nothing => sums.fill(0.0),
-                Onto::Itself => {
-                    for (nth, row_idx) in here.clone().enumerate() {
-                        let to = sums[nth..].iter_mut().step_by(n_padded);
-                        let from = self.out.row(row_idx).iter();
-                        to.zip(from).for_each(|(to, from)| *to = *from);
-                    }
-                }
-                Onto::Bias(bias) => {
-                    let columns = sums.chunks_exact_mut(n_padded).zip(bias);
-                    columns.for_each(|(sums, bias)| sums.fill(*bias));
-                }
-            }
-            for terms in blocks(0..columns.n_terms) {
-                let n_terms = terms.len();
-                let at = terms.start * rows.n_padded + first * n_terms;
-                let (lines, stride) = match in_place {
-                    Some((lines, stride)) => (&lines[terms.start..], stride),
-                    None => {
-                        let copied = &mut copied[kept.place(&terms, n_columns)];
-                        if first == 0 {
-                            columns.copy(0..n_columns, &terms, copied);
+            let n_together = columns_together(n_padded * n_terms);
+            for column in (0..columns.n_lines).step_by(n_together) {
+                let some = column..columns.n_lines.min(column + n_together);
+                sums.resize(some.len() * n_padded); // [column, row]
+                match self.onto {
+                    Onto::Nothing => sums.fill(0.0),
+                    Onto::Itself => {
+                        for (nth, row_idx) in here.clone().enumerate() {
+                            let to = sums[nth..].iter_mut().step_by(n_padded);
+                            let from = &self.out.row(row_idx)[some.clone()];
+                            to.zip(from).for_each(|(to, from)| *to = *from);
                         }
-                        (&*copied, n_terms)
                     }
-                };
-                Block {
-                    panels: &rows.data[at..at + n_padded * n_terms],
-                    lines,
-                    stride,
-                    n_lines: n_columns,
-                    n_terms,
-                    n_padded,
+                    Onto::Bias(bias) => {
+                        let columns = sums.chunks_exact_mut(n_padded).zip(&bias[some.clone()]);
+                        columns.for_each(|(sums, bias)| sums.fill(*bias));
+                    }
                 }
-                .multiply(l, sums);
+                for terms in blocks(0..n_terms) {
+                    let n_terms = terms.len();
+                    let at = terms.start * rows.n_padded + first * n_terms;
+                    let (lines, stride) = match columns.in_place() {
+                        Some((lines, stride)) => (&lines[column * stride + terms.start..], stride),
+                        None => {
+                            copied.resize(some.len() * n_terms);
+                            columns.copy(some.clone(), &terms, copied);
+                            (&**copied, n_terms)
+                        }
+                    };
+                    Block {
+                        panels: &rows.data[at..at + n_padded * n_terms],
+                        lines,
+                        stride,
+                        n_lines: some.len(),
+                        n_terms,
+                        n_padded,
+                    }
+                    .multiply(l, sums);
+                }
+                turn(sums, n_padded, here.clone(), &mut self.out, some);
             }
-            turn(sums, n_padded, here, &mut self.out);
         }
     }
+}
+
+/// Columns that all terms of so many values of panels are multiplied with at once. Few are read one after another, as they lie in memory;
+/// panels that leave the L2 cache meanwhile are read for more.
+const fn columns_together(n_values: usize) -> usize {
+    const IN_CACHE: usize = 1 << 17;
+    if n_values <= IN_CACHE { 16 } else { 128 }
 }
 
 /// Columns that a task has laid out: all blocks of some terms if they are used again, or one block at a time.
@@ -214,15 +213,22 @@ impl Kept {
     }
 }
 
-/// Exchanges lines and columns. // from: [column, row]
+/// Exchanges lines and columns, for some of the result's. // from: [column, row]
 #[inline(always)]
-fn turn(from: &[f32], n_padded: usize, rows: Range<usize>, to: &mut Tile<'_>) {
+fn turn(
+    from: &[f32],
+    n_padded: usize,
+    rows: Range<usize>,
+    to: &mut Tile<'_>,
+    columns: Range<usize>,
+) {
     const TOGETHER: usize = 16;
-    let n_columns = to.n_cols();
-    let (n_whole, n_rows) = (n_columns / TOGETHER * TOGETHER, rows.len());
-    for first in (0..n_whole).step_by(TOGETHER) {
+    let n_rows = rows.len();
+    let (whole, rest) = from.split_at(columns.len() / TOGETHER * TOGETHER * n_padded);
+    for (nth, from) in whole.chunks_exact(TOGETHER * n_padded).enumerate() {
+        let first = columns.start + nth * TOGETHER;
         let lines: [&[f32]; TOGETHER] =
-            std::array::from_fn(|nth| &from[(first + nth) * n_padded..][..n_rows]);
+            std::array::from_fn(|nth| &from[nth * n_padded..][..n_rows]);
         for (nth, row_idx) in rows.clone().enumerate() {
             let to = &mut to.row(row_idx)[first..][..TOGETHER];
             for (to, line) in to.iter_mut().zip(&lines) {
@@ -230,10 +236,10 @@ fn turn(from: &[f32], n_padded: usize, rows: Range<usize>, to: &mut Tile<'_>) {
             }
         }
     }
-    let from = &from[n_whole * n_padded..];
+    let first = columns.end - rest.len() / n_padded;
     for (nth, row_idx) in rows.enumerate() {
-        let from = from.iter().skip(nth).step_by(n_padded);
-        let to = to.row(row_idx)[n_whole..].iter_mut();
+        let from = rest.iter().skip(nth).step_by(n_padded);
+        let to = to.row(row_idx)[first..columns.end].iter_mut();
         to.zip(from).for_each(|(to, from)| *to = *from);
     }
 }

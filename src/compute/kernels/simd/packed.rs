@@ -5,6 +5,7 @@
 
 use super::lanes::Lanes;
 use super::level::{Kernel, Level};
+use crate::kernels::Aligned;
 
 /// Vectors of keys per panel.
 pub(super) const KEY_VECTORS: usize = 3;
@@ -34,7 +35,7 @@ impl Kernel for LanesOf {
 /// The keys of one head, packed. // [panel][d_head][keys of a panel]
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
-    pub(super) data: Vec<f32>,
+    pub(super) data: Aligned,
     pub(super) d_head: usize,
     pub(super) n_panel: usize,
     pub(super) n_keys: usize,
@@ -63,7 +64,7 @@ impl Keys {
         let new = self.n_keys..n_keys;
         self.n_keys = n_keys;
         let n_panels = n_keys.div_ceil(n_panel.max(1));
-        self.data.resize(n_panels * d_head * n_panel, 0.0);
+        self.data.resize(n_panels * d_head * n_panel);
         for key_idx in new {
             let row = &from[key_idx * stride..][..d_head];
             let at = key_idx / n_panel * d_head * n_panel + key_idx % n_panel;
@@ -84,7 +85,7 @@ impl Keys {
 
     /// Size of its buffer in bytes.
     pub fn held(&self) -> usize {
-        self.data.capacity() * size_of::<f32>()
+        self.data.held()
     }
 
     /// Size in bytes of `n_keys` keys at the widest level.
@@ -127,7 +128,7 @@ impl Queries {
 /// The values of one head, packed. // [panel][key][width of the panel]
 #[derive(Debug, Clone, Default)]
 pub struct Values {
-    pub(super) data: Vec<f32>,
+    pub(super) data: Aligned,
     pub(super) n_keys: usize,
     /// Capacity of each panel in keys.
     pub(super) n_room: usize,
@@ -151,7 +152,7 @@ impl Values {
         let n_most = value_vectors(registers);
         (self.n_keys, self.n_vectors, self.n_lanes, self.n_most) = (0, n_vectors, n_lanes, n_most);
         self.data.clear();
-        self.data.resize(n_keys * n_vectors * n_lanes, 0.0);
+        self.data.resize(n_keys * n_vectors * n_lanes);
         self.n_room = n_keys;
         self.extend(from, stride, n_keys, d_value);
     }
@@ -179,7 +180,7 @@ impl Values {
     fn make_room(&mut self, n_keys: usize) {
         let n_room = n_keys + n_keys / 8 + VALUE_BLOCK;
         let width = self.width();
-        let mut data = vec![0.0; n_room * width];
+        let mut data = Aligned::zeros(n_room * width);
         for (first, n) in self.panels() {
             let (at, n_columns) = (first * self.n_lanes, n * self.n_lanes);
             let held = &self.data[at * self.n_room..][..n_columns * self.n_keys];
@@ -195,7 +196,7 @@ impl Values {
 
     /// Size of its buffer in bytes.
     pub fn held(&self) -> usize {
-        self.data.capacity() * size_of::<f32>()
+        self.data.held()
     }
 
     /// First vector and number of vectors of each panel.
@@ -228,7 +229,7 @@ mod tests {
                     let (mut all_keys, mut all_values) = (Keys::default(), Values::default());
                     all_keys.pack(level, &k, d_head, n_keys, d_head);
                     all_values.pack(level, &v, d_value, n_keys, d_value);
-                    assert_eq!(keys.data, all_keys.data, "{level:?} {n_keys}");
+                    assert_eq!(&*keys.data, &*all_keys.data, "{level:?} {n_keys}");
                     assert_eq!(keys.width(), all_keys.width());
                     for (first, n) in all_values.panels() {
                         let n_values = n * values.n_lanes * n_keys;
