@@ -20,7 +20,7 @@
 //! ## Example
 //! A layer that never got the mask: half of each early row lies on later keys.
 
-use attnscope_compute::attention::{Audit, Direction, Forbidden, Shape};
+use attnscope_compute::attention::{Audit, Direction, Fault, Forbidden, Shape};
 
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
@@ -49,6 +49,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     };
     forbidden(evidence, &kind, "no query gives anything to a later key")
 }
+
+/// Hidden scores above this were not written as a large negative number.
+const LEAST_WRITTEN: f32 = -30.0;
 
 /// A kind of forbidden cell.
 pub(super) struct Kind {
@@ -98,9 +101,20 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
         let audit = layer.heads.first().and_then(|head| head.audit.as_deref());
         let deviation = audit.and_then(|audit| audit.head_axis_deviation);
         let is_over_heads = deviation.is_some_and(|deviation| deviation <= evidence.row_tolerance);
+        let worst_audit = layer.heads[*head_idx].audit.as_deref();
+        let fault = worst_audit.and_then(|audit| audit.fault);
+        let is_twice = fault.is_some_and(|fault| fault.by == Fault::Twice);
+        let written = worst_audit.and_then(|audit| audit.hidden_score);
+        let written = written.filter(|score| *score > LEAST_WRITTEN);
+        let written = written.map_or(String::new(), |score| {
+            format!("; the mask writes {score:e} to every hidden score")
+        });
         let advice = match shape.map(|shape| shape.direction) {
             _ if is_over_heads => {
                 "correct the axis of the softmax (wrong-axis): over heads, every key that a finite number masks gets 1/n_heads"
+            }
+            _ if !written.is_empty() => {
+                "write −inf (or −1e9, with the minus sign) to hidden scores: e to the power of a score near 0 is about 1"
             }
             Some(Direction::Prefix(_)) => {
                 "declare the prefix (attnscope.prefix in the metadata) if it is meant; otherwise apply the causal mask to it as well"
@@ -109,6 +123,9 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
                 "shift the mask by one: torch.triu(…, diagonal=1) marks what is hidden, tril() what is seen"
             }
             Some(Direction::Inverted) => "invert the mask: it hides what it should show",
+            _ if is_twice => {
+                "remove the second softmax: it gives a share to every key that the first one hid"
+            }
             _ => kind.advice,
         };
         let others = match found.len() {
@@ -123,7 +140,7 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
             threshold: kind.most,
             unit: "",
             evidence: format!(
-                "query {query_idx} gives {} to key {key_idx}, which {}; {} in all{others}{looks}",
+                "query {query_idx} gives {} to key {key_idx}, which {}; {} in all{others}{looks}{written}",
                 figure(f64::from(worst.largest)),
                 kind.what,
                 figure(worst.mass)

@@ -5,14 +5,14 @@ use testing::made_traces::{
     Random, Rows, Sees, Trace, accused, evidence, filled, normalised, softmax, stored, whole,
 };
 
-const N: usize = 14;
+pub(super) const N: usize = 14;
 const N_HEADS: usize = 3;
 
-fn causal(query_idx: usize, key_idx: usize) -> bool {
+pub(super) fn causal(query_idx: usize, key_idx: usize) -> bool {
     key_idx <= query_idx
 }
 
-fn both(_: usize, _: usize) -> bool {
+pub(super) fn both(_: usize, _: usize) -> bool {
     true
 }
 
@@ -83,14 +83,18 @@ const WAYS: &[Way] = &[
     }),
 ];
 
-fn heads(seed: u64, n_queries: usize, n_keys: usize) -> Vec<Rows> {
+pub(super) fn heads(seed: u64, n_queries: usize, n_keys: usize) -> Vec<Rows> {
     let mut random = Random::new(seed);
     (0..N_HEADS)
         .map(|_| random.rows(n_queries, n_keys, 1.3))
         .collect()
 }
 
-fn patterns(scores: &[Rows], sees: Sees<'_>, way: fn(&[f64], usize) -> Vec<f64>) -> Vec<Rows> {
+pub(super) fn patterns(
+    scores: &[Rows],
+    sees: Sees<'_>,
+    way: fn(&[f64], usize) -> Vec<f64>,
+) -> Vec<Rows> {
     let heads = scores.iter().enumerate();
     heads
         .map(|(head_idx, rows)| normalised(rows, sees, &|s| way(s, head_idx)))

@@ -26,6 +26,7 @@ mod judged_masks;
 mod judged_recordings;
 mod judged_scales;
 mod judged_traces;
+mod judged_weak_masks;
 mod kinds;
 mod library_layouts;
 mod logged_losses;

@@ -243,3 +243,69 @@ class Blocks(nn.Module):
             x = x if block.attention is None else x + block.attention(x)
             x = x + block.ff(x)
         return self.lm(x)
+
+
+class Differs(Attends):
+    """The difference of two softmaxes of each head (differential attention)."""
+
+    def __init__(self):
+        super().__init__()
+        self.second = nn.Linear(D, 2 * D)
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        other = self.scores(*(heads_of(part) for part in self.second(self.norm(x)).chunk(2, -1)))
+        pattern = self.pattern(self.scores(q, k)) - 0.4 * self.pattern(other)
+        return self.out((pattern @ v).transpose(1, 2).flatten(2))
+
+
+class FirstValues(nn.Module):
+    """Layers whose values are mixed with those of the first one (value residuals)."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+        self.layers, self.feeds = nn.ModuleList(Attends() for _ in range(2)), nn.ModuleList(Feeds() for _ in range(2))
+
+    def forward(self, ids):
+        x, first = self.tokens(ids), None
+        for layer, feed in zip(self.layers, self.feeds):
+            q, k, v = layer.heads(x)
+            first = v if first is None else first
+            out = layer.pattern(layer.scores(q, k)) @ (0.5 * (v + first))
+            x = x + layer.out(out.transpose(1, 2).flatten(2))
+            x = x + feed(x)
+        return self.head(x)
+
+
+class ClassReads(nn.Module):
+    """Patches that see each other, then one token of its own that reads them (class attention)."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.one, self.head = nn.Linear(5, D), nn.Parameter(torch.randn(1, 1, D)), nn.Linear(D, V)
+        self.layers, self.lasts = nn.ModuleList(Attends() for _ in range(2)), nn.ModuleList(Attends() for _ in range(2))
+        for layer in (*self.layers, *self.lasts):
+            layer.causal = False
+
+    def forward(self, rows):
+        x = self.rows(rows)
+        for layer in self.layers:
+            x = x + layer(x)
+        one = self.one
+        for layer in self.lasts:
+            q, k, v = layer.heads(torch.cat([one, x], 1))
+            one = one + layer.out((layer.pattern(layer.scores(q[:, :, :1], k)) @ v).transpose(1, 2).flatten(2))
+        return self.head(one[:, 0])
+
+
+class PassesByBoth(nn.Module):
+    """A residual of the layer's input that is added after the feed-forward layer, not before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.between, self.up, self.down = Attends(), nn.LayerNorm(D), nn.Linear(D, 3 * D), nn.Linear(3 * D, D)
+        self.attention.norm = nn.Identity()
+
+    def forward(self, x):
+        return self.down(F.relu(self.up(self.between(x + self.attention(x)))))

@@ -3,8 +3,8 @@
 import os
 import unittest
 
-from branches import (Attends, Batched, Blocks, Branches, Cached, Feeds, Flash, Largest, OfLength, OneMap, OnGrid, Talking, Together,
-                      TurnedTalking, WithKey)
+from branches import (Attends, Batched, Blocks, Branches, Cached, ClassReads, Differs, Feeds, FirstValues, Flash, Largest, OfLength,
+                      OneMap, OnGrid, PassesByBoth, Talking, Together, TurnedTalking, WithKey)
 from places import needs_program
 from styles import D, V
 from test_describe import Describing
@@ -125,6 +125,21 @@ class DescribesOutputs(Describing):
 
     def test_outputs_of_length_1(self):
         self.exact(Branches(Attends(), Feeds(), head="embedding"), "the model gives the logits divided by their length")
+
+
+@needs_program()
+class Refuses(Describing):
+    def test_the_difference_of_two_softmaxes(self):
+        self.refused(Branches(Differs(), Feeds()), "one pattern is made of 2 products of queries and keys", "branches.py")
+
+    def test_values_of_an_earlier_layer(self):
+        self.refused(FirstValues(), "values of an earlier layer", "branches.py")
+
+    def test_a_residual_that_passes_by_both_branches_of_a_layer(self):
+        self.refused(Branches(PassesByBoth(), PassesByBoth()), "through another map before a residual sum", "branches.py")
+
+    def test_a_token_of_its_own_that_reads_the_others(self):
+        self.refused(ClassReads(), "(class attention)", "branches.py", example=torch.randn(1, 9, 5))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::comparison::{Comparison, Mismatch};
+use super::comparison::{Comparison, Mismatch, hidden_score};
 use super::mask::Visibility;
 use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
 use super::score_scale::ScoreScale;
@@ -55,6 +55,8 @@ pub struct Audit {
     pub dropout: Option<f64>,
     /// Value of a learned sink logit that takes part of every row, if all rows agree on it.
     pub learned_sink: Option<f64>,
+    /// The finite score that every hidden cell has, where the mask is too weak to hide them.
+    pub hidden_score: Option<f32>,
     /// Whether document boundaries were known.
     pub has_documents: bool,
     /// Whether scores were available for comparison.
@@ -179,6 +181,9 @@ impl Audit {
         }
         if !against.is_mixed {
             audit.compare(against, pattern, scores);
+        }
+        if audit.forbidden_mass() != 0.0 {
+            audit.hidden_score = scores.and_then(|scores| hidden_score(visibility, scores));
         }
         audit
     }

@@ -185,3 +185,28 @@ fn comparable<'a>(
             && scores.iter().any(|s| *s > f32::NEG_INFINITY)
     })
 }
+
+/// Fewest hidden cells whose equal scores show what a mask wrote.
+const FEWEST_HIDDEN: usize = 3;
+
+/// The finite score that all hidden cells of real queries share: what a mask wrote there. // scores: [query, key]
+pub(super) fn hidden_score(visibility: &Visibility, scores: &[f32]) -> Option<f32> {
+    let (mut found, mut n_hidden, mut is_seen_alike) = (None, 0, true);
+    let rows = scores.chunks(visibility.n_keys.max(1)).enumerate();
+    for (query_idx, row) in rows.filter(|(idx, _)| visibility.is_real_query(*idx)) {
+        let seen = visibility.seen_by(query_idx);
+        for (_, score) in row.iter().enumerate().filter(|(idx, _)| !seen.has(*idx)) {
+            if !score.is_finite() || *found.get_or_insert(*score) != *score {
+                return None;
+            }
+            n_hidden += 1;
+        }
+    }
+    let score = found.filter(|_| n_hidden >= FEWEST_HIDDEN)?;
+    // Scores that are alike everywhere were written by no mask.
+    for (query_idx, row) in scores.chunks(visibility.n_keys.max(1)).enumerate() {
+        let seen = visibility.seen_by(query_idx);
+        is_seen_alike &= (0..row.len()).all(|idx| !seen.has(idx) || row[idx] == score);
+    }
+    (!is_seen_alike).then_some(score)
+}

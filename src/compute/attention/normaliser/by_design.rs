@@ -6,6 +6,9 @@ use super::{Divided, Explained, Features, Normaliser};
 
 /// Number of cells required before a normaliser with a fitted parameter is accepted.
 const FEWEST_CELLS: usize = 6;
+const FEWEST_ROWS: usize = 3;
+/// Smallest weight of a second softmax that is told from a rounded first one, and smallest difference of the two.
+const LEAST_OTHER: f64 = 0.01;
 /// Allowed deviation from 1 of the column sums of a Sinkhorn normalisation that stopped early.
 const COLUMN: f64 = 0.05;
 
@@ -79,6 +82,38 @@ fn has_spread(head: &Head<'_>) -> bool {
         let high = row.scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         high - low > 0.05
     })
+}
+
+/// One softmax less any multiple of another, where the scores are those of one of both: what is left is a distribution of its own.
+pub fn of_two(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
+    let mut sums: Vec<f64> = head.rows.iter().map(HeadRow::sum).collect();
+    if head.rows.len() < FEWEST_ROWS || head.n_cells() < FEWEST_CELLS || !has_spread(head) {
+        return None;
+    }
+    let sum = median(&mut sums);
+    let size = sum.abs().max(1.0);
+    let off = sums.iter().map(|s| (s - sum).abs()).fold(0.0, f64::max) / size;
+    if off > tolerance || (sum - 1.0).abs() < LEAST_OTHER {
+        return None;
+    }
+    // The scores belong to the first or to the second.
+    let is_made_of = |known: f64, other: f64| {
+        let least = -tolerance * (size / other.abs());
+        let (mut is_positive, mut farthest) = (true, 0.0f64);
+        for row in &head.rows {
+            for (found, p) in row.found.iter().zip(softmax(row)) {
+                let rest = (found - known * p) / other;
+                is_positive &= rest >= least;
+                farthest = farthest.max((rest - p).abs());
+            }
+        }
+        // A multiple of one softmax is a fault.
+        is_positive && farthest > LEAST_OTHER
+    };
+    let by = Normaliser::Differential { lambda: 1.0 - sum };
+    let n_cells = head.n_cells();
+    let other = sum - 1.0;
+    (is_made_of(1.0, other) || is_made_of(other, 1.0)).then_some(Explained { by, off, n_cells })
 }
 
 pub fn softmax(row: &HeadRow) -> Vec<f64> {
@@ -163,7 +198,8 @@ fn over_sum(values: Vec<f64>) -> Vec<f64> {
     values.into_iter().map(|value| value * by).collect()
 }
 
-/// Products of positive features, optionally divided by their sum.
+/// Products of positive features, optionally divided by their sum; or any products, where the mask multiplies them (retention):
+/// a softmax that was forgotten would meet a mask of −inf.
 fn linear(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
     let is_positive = head
         .rows
@@ -187,6 +223,16 @@ fn linear(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
         if let by @ Some(_) = by_sum.or_else(bare) {
             return by;
         }
+    }
+    if head.hides_by_product
+        && let by @ Some(_) = holds(
+            Normaliser::Linear {
+                features: Features::Bare,
+            },
+            &|row| row.scores.clone(),
+        )
+    {
+        return by;
     }
     let vectors = head.vectors?;
     [

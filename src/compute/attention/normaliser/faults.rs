@@ -22,6 +22,13 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
         let log_sum = log_sum(&once);
         once.iter().map(|p| (p - log_sum).exp()).collect()
     };
+    // The second softmax runs over hidden keys too, to which the first one gave 0.
+    let twice_of_all = |row: &HeadRow| {
+        let once = softmax(row);
+        let n_hidden = head.n_keys - row.keys.len();
+        let sum = once.iter().map(|p| p.exp()).sum::<f64>() + n_hidden as f64;
+        once.iter().map(|p| p.exp() / sum).collect()
+    };
     let masked_after = |row: &HeadRow| -> Vec<f64> {
         let cells = row.scores.iter();
         cells.map(|s| (s - row.log_sum_of_all).exp()).collect()
@@ -29,6 +36,7 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
     let exponential = |row: &HeadRow| -> Vec<f64> { row.scores.iter().map(|s| s.exp()).collect() };
     let scores = |row: &HeadRow| row.scores.clone();
     holds(Fault::Twice, &twice)
+        .or_else(|| holds(Fault::Twice, &twice_of_all))
         .or_else(|| holds(Fault::MaskedAfter, &masked_after))
         .or_else(|| holds(Fault::NoSoftmax, &scores))
         .or_else(|| holds(Fault::NoSum, &exponential))

@@ -107,7 +107,9 @@ pub struct Explained<T> {
 /// The simplest normaliser that explains a head within `tolerance`, using scores if there are any.
 pub fn recognise(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
     if head.has_scores {
-        by_design::explain(head, tolerance).or_else(|| unscored::signed(head, tolerance))
+        by_design::explain(head, tolerance)
+            .or_else(|| unscored::signed(head, tolerance))
+            .or_else(|| by_design::of_two(head, tolerance))
     } else {
         unscored::explain(head, tolerance)
     }
@@ -159,12 +161,21 @@ impl fmt::Display for Normaliser {
             Self::Sinkhorn => f.write_str("Sinkhorn: rows and columns sum to 1"),
             Self::Linear { features } => f.write_str(match features {
                 Features::Scores => "linear attention: scores divided by their sum",
-                Features::Bare => "linear attention: products of positive features, not divided",
+                Features::Bare => {
+                    "linear attention or retention: products of features, not divided"
+                }
                 Features::Elu => "linear attention with features elu(x) + 1",
                 Features::Relu => "linear attention with features relu(x)",
                 Features::Exp => "linear attention with features exp(x)",
                 Features::Softmax => "linear attention with features softmax(x)",
             }),
+            Self::Differential { lambda } if *lambda < 0.0 => {
+                write!(
+                    f,
+                    "differential: one softmax plus {:.3} of another",
+                    -lambda
+                )
+            }
             Self::Differential { lambda } => {
                 write!(f, "differential: one softmax less {lambda:.3} of another")
             }

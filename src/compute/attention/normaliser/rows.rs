@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::attention::Visibility;
 
+/// Fewest hidden cells that show how a mask hides.
+const FEWEST_HIDDEN: usize = 3;
+
 /// One comparable row, restricted to the cells that count.
 #[derive(Debug, Clone, Default)]
 pub struct HeadRow {
@@ -46,6 +49,8 @@ pub struct Head<'a> {
     pub has_sinks: bool,
     /// Whether zeros may be the head's own, rather than those of a mask shared by all heads.
     pub has_own_zeros: bool,
+    /// Whether hidden cells have scores of 0, as a mask that multiplies leaves them.
+    pub hides_by_product: bool,
 }
 
 /// Queries and keys of a head. // [position, d_head]
@@ -74,7 +79,9 @@ impl<'a> Head<'a> {
             vectors,
             has_sinks: false,
             has_own_zeros: true,
+            hides_by_product: false,
         };
+        let (mut n_hidden, mut n_zero) = (0, 0);
         let real = (0..visibility.n_queries).filter(|idx| visibility.is_real_query(*idx));
         for query_idx in real {
             let span: Range<usize> = query_idx * n_keys..(query_idx + 1) * n_keys;
@@ -92,6 +99,13 @@ impl<'a> Head<'a> {
             let keys: Vec<usize> = (0..n_keys)
                 .filter(|key_idx| counts(query_idx, *key_idx) && is_scored(key_idx))
                 .collect();
+            if let Some(scores) = scores {
+                let hidden = (0..n_keys).filter(|key_idx| keys.binary_search(key_idx).is_err());
+                for key_idx in hidden {
+                    n_hidden += 1;
+                    n_zero += usize::from(scores[key_idx] == 0.0);
+                }
+            }
             if keys.is_empty() {
                 continue;
             }
@@ -110,6 +124,7 @@ impl<'a> Head<'a> {
                 keys,
             });
         }
+        head.hides_by_product = n_hidden >= FEWEST_HIDDEN && n_zero == n_hidden;
         head
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import fitting
+from .heads import products
 from .replay import PRODUCTS, VIEWS, like
 from .tracing import Unnamed, function, positions
 
@@ -259,6 +260,9 @@ def _pooled(p, chain, first, n, d_model, picked):
         for word, expected in ways.items():
             if fitting.close(got, expected, 1e-9):
                 return node, word
+    reads = products(p, p.between([full[-1]], chain[-1]))
+    if reads:
+        raise Unnamed("one token reads the positions by attention before the head (class attention)", reads[:1])
     raise Unnamed("positions are pooled before the head in a way that is neither a mean nor a maximum", [first])
 
 

@@ -101,8 +101,12 @@ def read_attention(p, start, terms, n, d_model, find=products):
     for m in found:
         if above[m]:
             scores = [o for o in above[m] if not above[o]]
-            if len(scores) != 1 or len(above[m]) != 1:
-                raise Unnamed("products of products follow each other, which is no softmax attention", [m])
+            if any(above[o] for o in above[m]):
+                raise Unnamed("an attention reads what an earlier one computes before the residual sum between them: values of an "
+                              "earlier layer, for instance (value residuals)", [m])
+            if len(scores) != 1:
+                raise Unnamed(f"one pattern is made of {len(scores)} products of queries and keys, such as the difference of two "
+                              "softmaxes: a description has one for each head", [m])
             sides = [i for i, arg in enumerate(m.args) if scores[0] in set(p.between([scores[0]], arg))]
             if len(sides) != 1:
                 raise Unnamed("scores stand on both sides of a product", [m])
@@ -304,6 +308,7 @@ def _read_out(p, outs, terms, n, d_model, beside):
     whole = fitting.affine(lambda rows: run(rows, terms), n, n_heads * d)
     if whole is not None:
         return (whole[0].reshape(d_model, n_heads, d), whole[1]), None
+    mapped = None  # the last value that is an affine map of the heads' outputs
     if len(terms) == 1:
         chain = p.bottlenecks(sources, terms[0])
         for node in reversed(chain):
@@ -313,6 +318,7 @@ def _read_out(p, outs, terms, n, d_model, beside):
             found = fitting.affine(lambda rows, node=node: run(rows, [node]), n, n_heads * d)
             if found is None:
                 continue
+            mapped = mapped or node
 
             def after(rows, node=node):
                 return p.run({node: like(node, rows)}, [terms[0]])[0].reshape(n, -1)
@@ -321,5 +327,10 @@ def _read_out(p, outs, terms, n, d_model, beside):
             if norm is not None:
                 return (found[0].reshape(d_model, n_heads, d), found[1]), norm
     late = [node for node in p.between(sources, terms[0]) if p.op(node) not in VIEWS]
-    raise Unnamed("what follows the heads is neither an affine map of their outputs nor a norm of one", late[1:4])
+    late = [node for node in late if node.idx > mapped.idx] if mapped is not None else late[1:]
+    maps = [node for node in late if p.op(node) in PRODUCTS]
+    if mapped is not None and maps:
+        raise Unnamed("what the heads give goes through another map before a residual sum reads the layer's input again: a layer is "
+                      "expected to add its attention first, then its feed-forward layer", maps[:1])
+    raise Unnamed("what follows the heads is neither an affine map of their outputs nor a norm of one", late[:3])
 

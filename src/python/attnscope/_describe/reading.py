@@ -127,7 +127,9 @@ def _read_stack(p):
     n = starts[0].value.numel() // d_model if p.own_rows else p.ids.value.numel()
     for start in starts:
         if start.value.shape[-1] != d_model or start.value.numel() != n * d_model:
-            raise NotIds(f"expected a residual of {n} positions by {d_model}, found {list(start.value.shape)}", [start])
+            is_one = start.value.numel() == d_model < n * d_model
+            one = f": one token reads its {n} positions by attention (class attention)" if is_one else ""
+            raise NotIds(f"expected a residual of {n} positions by {d_model}, found {list(start.value.shape)}{one}", [start])
     reading = Reading()
     reading.n, reading.d_model, reading.has_no_residual = n, d_model, not is_added
     reading.scaled = Scaled(d_model)
