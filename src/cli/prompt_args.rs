@@ -43,7 +43,7 @@ pub struct PromptArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["text", "text_file", "image", "tokens", "target_text", "generate"]
+        conflicts_with_all = ["text", "text_file", "image", "tokens", "generate"]
     )]
     values: Option<PathBuf>,
     /// Target text, for encoder–decoder models

@@ -318,7 +318,7 @@ impl<'a> Exchange<'a> {
                 Measure::Largest => Err(unequal(ENCODER_OUTPUT, of_a.len(), values.len())),
             };
         }
-        let width = self.spec.d_model;
+        let width = self.spec.d_memory();
         let (_, source) = self.sequences(Stack::Cross);
         let both = (&*of_a, values);
         let is_real = |idx: usize| source.is_real(idx);

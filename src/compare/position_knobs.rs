@@ -104,6 +104,9 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
                 list.count(Computation, "bias_own_bucket", each.own);
                 list.word(Computation, "bias_counts_back", each.counts_back);
             }
+            if let Some(across) = buckets.across {
+                list.count(Computation, "bias_first_positions", across.n_firsts);
+            }
         }
         Bias::Grid(distances) => {
             let [rows, columns] = distances.grid;

@@ -185,6 +185,8 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     let n_made = embed.made.as_ref().map_or(0, |made| made.parts.len());
     list.count(Shape, "made_row_parts", n_made);
     list.word(Computation, "embed_neighbours", embed.has_neighbours);
+    let n_joined = embed.joined.as_ref().map_or(0, |joined| joined.n);
+    list.count(Shape, "embed_joined_rows", n_joined);
     list.word(Shape, "embed_projection", embed.projection.is_some());
     if embed.projection.is_some() {
         list.word(Computation, "projects_first", embed.projects_first);

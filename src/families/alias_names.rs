@@ -361,6 +361,7 @@ pub(super) const ALIASES: &[Alias] = &[
         ..Alias::plain("qwen3_vl_text", "qwen3")
     },
     Alias::plain("qwen4_exp_vision", "qwen3_vl_vision"),
+    Alias::plain("sam3_lite_text_detr_encoder", "sam3_detr_encoder"),
     Alias::plain("sam_hq_vision_model", "sam_vision_model"),
     SEAMLESS,
     Alias {

@@ -5,11 +5,9 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
-use attnscope_prompt::Prefix;
 use attnscope_spec::{
-    AddedPlaces, BlockSpec, CrossSpec, DecoderInput, DecoderStart, EmbedSpec, FeedForward,
-    LinearSource, MlpSpec, ModelSpec, NormSource, PlaceRows, ProjectionSpec, Stack, StackSpec,
-    TableSource,
+    AddedPlaces, BlockSpec, CrossSpec, EmbedSpec, FeedForward, LinearSource, MlpSpec, ModelSpec,
+    NormSource, PlaceRows, ProjectionSpec, Stack, StackSpec, TableSource,
 };
 
 use super::Family;
@@ -212,21 +210,11 @@ pub(super) fn read_like(
         scale: 0.0,
         ..EmbedSpec::plain(queries)
     };
-    let start = DecoderStart {
-        start_token: 0,
-        end_tokens: Vec::new(),
-        prefixes: [Prefix::NONE; 2],
-        forced: Vec::new(),
-        never_written: Vec::new(),
-        never_first: Vec::new(),
-        reads_again: DecoderInput::Never,
-        has_own_vocabulary: true,
-    };
     let hearing = encoder.stack(embed);
     Ok(ModelSpec {
         d_model,
         d_vocab: n_queries,
-        decoder_start: Some(start),
+        decoder_start: Some(given_rows::start()),
         stacks: vec![hearing.clone(), decoder.stack(slots)],
         ..ModelSpec::of_one_stack(family, hearing, None)
     })

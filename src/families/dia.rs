@@ -48,9 +48,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     }
     reader.value("delay_pattern");
     reader.value("norm_eps");
-    reader.remark(format!(
-        "run on codes of the first of {n_channels} channels: in the others, sound has not begun"
-    ));
+    reader.remark(silent(n_channels));
     let d_vocab = decoder.d_vocab;
     let all = linear("logits_dense", decoder.d_model, n_channels * d_vocab, false);
     let [first, ..] = stacked(&all, [d_vocab, (n_channels - 1) * d_vocab, 0]);
@@ -74,8 +72,18 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
+/// Says what the channels beside the first hold.
+pub(super) fn silent(n_channels: usize) -> String {
+    format!(
+        "run on codes of the first of {n_channels} channels: in the others, sound has not begun"
+    )
+}
+
 /// The layers of one side.
-fn side(
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn side(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     base: &'static str,
@@ -101,7 +109,10 @@ fn side(
 
 /// Adds to a decoder its attention to the encoder and the codes of its other channels. Returns how it begins, the number of
 /// channels, and the width of the encoder.
-fn complete(
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn complete(
     reader: &mut Reader<'_>,
     base: &str,
     spec: &mut ModelSpec,

@@ -256,6 +256,10 @@ fn read_spec(
     {
         checkpoint.tokenizer.set_model_type(kind);
     }
+    if let Some(problem) = without_attention::said_of_whole(&checkpoint.config) {
+        let file = checkpoint.config.path();
+        return Err(Error::config(file, "model_type", problem));
+    }
     let mut tower = Tower::of(checkpoint, overrides.word("tower"));
     if let Some(tower) = &mut tower {
         published::rename_keys(&mut tower.config);

@@ -93,17 +93,32 @@ const DEFORMABLE: &str =
     "it reads a picture between places that each query computes (deformable attention)";
 const HALVES: &str =
     "its first layers halve the number of rows between attention and feed-forward layer";
+const OF_ANOTHER: &str = "its layers attend to keys and values that another model computes";
 const AMONG_CONVOLUTIONS: &str =
     "its convolutions, between which one head attends from place to place, are not read";
 
 /// Every such type that is known to have softmax attention, sorted, with why it is not read.
 const NOT_READ: &[(&str, &str)] = &[
     ("apertus1p5_vision_tokenizer", AMONG_CONVOLUTIONS),
+    (
+        "canine",
+        "convolutions make fewer rows of its characters for the middle layers, and all of them again for the last",
+    ),
     ("chameleon_vqgan", AMONG_CONVOLUTIONS),
     ("d_fine", DEFORMABLE),
     ("deformable_detr", DEFORMABLE),
     ("deimv2", DEFORMABLE),
+    (
+        "dory",
+        "its layers run several times, on rows of length 1 that each layer moves by a learned share (nGPT)",
+    ),
     ("emu3_vqgan", AMONG_CONVOLUTIONS),
+    (
+        "funnel",
+        "its blocks pool queries, so that layers have fewer and fewer rows, and the last ones all again",
+    ),
+    ("gemma4_assistant", OF_ANOTHER),
+    ("gemma4_unified_assistant", OF_ANOTHER),
     ("granite_speech5_ctc", HALVES),
     ("granite_speech5_encoder", HALVES),
     (
@@ -111,17 +126,36 @@ const NOT_READ: &[(&str, &str)] = &[
         "it draws the keys at random by which it chooses the queries that attend (ProbSparse attention)",
     ),
     ("janus_vqgan", AMONG_CONVOLUTIONS),
+    ("moshi_depth", "each position has maps of its own"),
     ("pp_doclayout_v2", DEFORMABLE),
     ("pp_doclayout_v3", DEFORMABLE),
     ("pp_doclayout_v4", DEFORMABLE),
     ("rt_detr", DEFORMABLE),
     ("rt_detr_v2", DEFORMABLE),
     (
+        "t5gemma2",
+        "its decoder sees the encoder's tokens and its own in one softmax; its encoder opens where it is saved alone",
+    ),
+    (
         "vits",
         "what a head takes of a key depends on its distance too (relative values)",
     ),
     ("wavtokenizer", AMONG_CONVOLUTIONS),
+    (
+        "zaya",
+        "its queries and keys pass convolutions together, and each router reads what that of the layer before made",
+    ),
 ];
+
+/// Types of this list that hold a part which another family reads alone, and computes otherwise.
+const NOT_IN_PART: &[&str] = &["gemma4_assistant", "gemma4_unified_assistant", "t5gemma2"];
+
+/// Says why a model is not read, though a part of it could be.
+pub(super) fn said_of_whole(config: &Config) -> Option<String> {
+    let model_type = config.get("model_type")?.as_str()?;
+    let is_whole = NOT_IN_PART.contains(&model_type);
+    said(model_type, config).filter(|_| is_whole)
+}
 
 /// Says why nothing of a type can be shown; `None` for every other type, and where a switch of the configuration gives it attention.
 pub(super) fn said(model_type: &str, config: &Config) -> Option<String> {

@@ -32,6 +32,8 @@ pub struct LatentWeights<'a, O: Ops> {
 pub struct AttentionWeights<'a, O: Ops> {
     pub pre: Option<O::Norm<'a>>,
     pub pre_gate: Option<NormGate<'a, O>>,
+    /// The norm of so many first rows.
+    pub pre_firsts: Option<(usize, O::Norm<'a>)>,
     pub q: O::Linear<'a>,
     /// `None`, like `v` below, where an earlier layer provides keys and values.
     pub k: Option<O::Linear<'a>>,
@@ -99,6 +101,10 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
         Ok(Self {
             pre: shelf.optional_norm(pre)?,
             pre_gate: NormGate::read(shelf, pre)?,
+            pre_firsts: match pre.as_ref().and_then(|norm| norm.of_firsts.as_deref()) {
+                Some((n, norm)) => Some((*n, shelf.norm(norm)?)),
+                None => None,
+            },
             q: maps.linear_of(&spec.q, &fused)?,
             k: own(&spec.k)?,
             v: own(&spec.v)?,

@@ -114,6 +114,16 @@ pub fn embed<O: Ops>(
         }
         std::mem::swap(resid, scratch);
     }
+    if let Some(joined) = spec.joined.as_deref() {
+        let width = joined.table.width;
+        let mut constant = vec![0.0; width];
+        sum_constants((model, spec), &joined.constants, &mut constant)?;
+        let mut rows = constant.repeat(joined.n);
+        let indices: Vec<usize> = (joined.first..joined.first + joined.n).collect();
+        add_rows((model, spec), &joined.table, &indices, &mut rows)?;
+        rows.extend_from_slice(&ops.get(resid)?.values);
+        ops.put_own(rows, width, resid)?;
+    }
     match &stack.rows {
         Some(rows) => {
             let side = match &rows.first {

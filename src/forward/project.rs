@@ -22,7 +22,7 @@ use super::hook::{Hook, Hooks};
 use super::indexer::{finish_index, index_keys, index_queries};
 use super::kv_cache::{store_keys, store_latents, store_values};
 use super::latents::{LatentBuffers, fill_latent};
-use super::norm_gate::open_norm;
+use super::norm_gate::{norm_firsts, open_norm};
 use super::own_values::{add_rows, sum_with_kept};
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
@@ -116,6 +116,7 @@ pub(super) fn project_only<O: Ops>(
         (Some(norm), _) => {
             ops.norm(resid, norm, &mut s.normed)?;
             open_norm(context, weights.pre_gate.as_ref(), &mut s.normed)?;
+            norm_firsts(context, weights.pre_firsts.as_ref(), resid, &mut s.normed)?;
             &s.normed
         }
         (None, _) => resid,

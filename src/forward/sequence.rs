@@ -46,7 +46,21 @@ impl Sequence {
             }
             (_, picture) if n_joined > 0 => {
                 let joined = picture.map(|picture| picture.clone().joined_by(n_joined));
-                Cow::Owned(Self::of_rows(self.len() + n_joined, joined))
+                let real = self.real.as_ref().map(|real| {
+                    let firsts = std::iter::repeat_n(true, n_joined);
+                    firsts.chain(real.iter().copied()).collect()
+                });
+                let all = Self::of_rows(self.len() + n_joined, joined);
+                if all.picture.is_some() {
+                    return Cow::Owned(all);
+                }
+                // Ids of learned rows are those of no token.
+                let ids = (0..n_joined as u32).map(|nth| u32::MAX - nth);
+                Cow::Owned(Self {
+                    tokens: ids.chain(self.tokens.iter().copied()).collect(),
+                    real,
+                    ..all
+                })
             }
             _ => Cow::Borrowed(self),
         }

@@ -34,6 +34,18 @@ pub fn final_hidden<O: Ops>(
         rows::end((ops, &model.checkpoint.tensors), rows, resid, main)?;
     }
     let resid = main.as_ref().unwrap_or(resid);
+    let mut others = O::Buffer::default();
+    let resid = match stack.embed.joined.as_deref() {
+        Some(joined) => {
+            let host = ops.get(resid)?;
+            let (width, first) = (host.width, joined.n * host.width);
+            let values = host.values.get(first..).unwrap_or_default().to_vec();
+            drop(host);
+            ops.put_own(values, width, &mut others)?;
+            &others
+        }
+        None => resid,
+    };
     match &stack.final_norm {
         Some(norm) => apply_norm(ops, model, norm, resid, to)?,
         None => ops.copy(resid, to)?,

@@ -26,6 +26,8 @@ pub struct Limits {
     pub starts: Starts,
     /// How a sound is preprocessed, for speech models; a text prompt is then the path of a sound file.
     pub sound: Option<SoundRule>,
+    /// The rows of numbers that a decoder reads in place of tokens, if it reads such.
+    pub rows_of_target: Option<SoundRule>,
 }
 
 impl Limits {

@@ -49,8 +49,7 @@ pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> R
     given.sampling = request.sampling;
     let Some(start_token) = limits.start_token else {
         if !matches!(request.target, Target::Generate(_)) {
-            let problem =
-                "a target is for models with an encoder and a decoder; this one has one stack";
+            let problem = "a target is for models with an encoder and a decoder; of this one, one stack is read";
             return Err(Error::Prompt(problem.to_owned()));
         }
         let room = limits
@@ -59,6 +58,12 @@ pub fn prepare(request: &Request, prompt_form: &PromptForm, limits: Limits) -> R
         given.n_to_generate = request.n_to_write.min(room);
         return Ok(given);
     };
+    if let Some(rule) = limits.rows_of_target {
+        return Ok(Prompt {
+            source: Some(Box::new(given)),
+            ..sound::target_rows(request, rule)?
+        });
+    }
     let (source, n_to_generate, starts) = match &request.target {
         Target::Text(text) => (Source::Text(text.clone()), 0, true),
         Target::Ids(ids) => (Source::Ids(ids.clone()), 0, false),

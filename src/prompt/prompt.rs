@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::lost::TokenizerLoss;
 use super::picture::{Firsts, Picture};
 use super::positions::PositionRule;
-use super::request::Source;
+use super::request::{Source, Target};
 use super::sound::Sound;
 use super::writing::Sampling;
 
@@ -103,7 +103,22 @@ impl Prompt {
     pub fn joined_by(&self, n_joined: usize) -> Self {
         let picture = self.picture.as_deref().cloned();
         let picture = picture.map(|picture| picture.joined_by(n_joined));
-        Self::of_rows(self.tokens.len() + n_joined, picture)
+        let joined = Self::of_rows(self.tokens.len() + n_joined, picture);
+        if joined.picture.is_some() {
+            return joined;
+        }
+        let firsts = (1..=n_joined).map(|nth| format!("[learned {nth}]"));
+        let real = self.real.as_deref().map(|real| {
+            let firsts = std::iter::repeat_n(true, n_joined);
+            firsts.chain(real.iter().copied()).collect()
+        });
+        let ids = (0..n_joined as u32).map(|nth| u32::MAX - nth);
+        Self {
+            tokens: ids.chain(self.tokens.iter().copied()).collect(),
+            labels: firsts.chain(self.labels.iter().cloned()).collect(),
+            real,
+            ..joined
+        }
     }
 
     fn of_rows(n: usize, picture: Option<Picture>) -> Self {
@@ -131,6 +146,18 @@ impl Prompt {
                 None => Source::Text(sound.asked.clone()),
             },
             (None, None) => Source::Ids(given.tokens.clone()),
+        }
+    }
+
+    /// Returns what gives the decoder's tokens again, or the rows of numbers that it reads in place of tokens.
+    pub fn given_target(&self) -> Target {
+        match (&self.source, &self.sound) {
+            (None, _) => Target::Generate(0),
+            (Some(_), None) => Target::Ids(self.tokens.clone()),
+            (Some(_), Some(sound)) => match &sound.rows {
+                Some(rows) => Target::Text(rows.path().to_string_lossy().into_owned()),
+                None => Target::Generate(0),
+            },
         }
     }
 }

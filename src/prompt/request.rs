@@ -40,7 +40,7 @@ pub enum Positions {
 /// The decoder's input, for models with an encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A text; the start token is prepended.
+    /// A text; the start token is prepended. For decoders that read rows of numbers, the path of their file.
     Text(String),
     /// Token ids, used verbatim; they must include the start token.
     Ids(Vec<u32>),

@@ -13,6 +13,7 @@ const LIMITS: Limits = Limits {
     starts: Starts::NONE,
     preprocessing: None,
     sound: None,
+    rows_of_target: None,
 };
 
 fn ids_only() -> PromptForm {

@@ -191,7 +191,7 @@ impl TracePlan {
                 "F32",
             );
             if prompt.source.is_some() {
-                let shape = vec![given.tokens.len(), spec.d_model];
+                let shape = vec![given.tokens.len(), spec.d_memory()];
                 plan.add(&mut entries, ENCODER_OUTPUT.to_owned(), shape, "F32");
             }
         }

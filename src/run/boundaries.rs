@@ -35,7 +35,7 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
         let window = attention.mask.window.map(|window| match window {
             Window::Back(width) => (width, "window"),
             Window::Around(_) | Window::Uneven { .. } => (window.size() + 1, "window"),
-            Window::Chunk(width) => (width, "chunk"),
+            Window::Chunk(width) | Window::Blocks { width, .. } => (width, "chunk"),
             Window::Chunks { width, n_before } => (width.saturating_mul(n_before + 1), "chunk"),
         });
         let context = attention

@@ -122,28 +122,29 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(resid)
     }
 
-    /// Starts a stack at the first layer that a changed model affects: its index and input. Skips an unaffected encoder.
+    /// Starts a stack at the first layer that a changed model affects: its index and input. `None` for an unaffected encoder, whose
+    /// output is taken over.
     pub(super) fn resume(
         &mut self,
         stack: &StackSpec,
         resume: &Resume<'_>,
-    ) -> Result<(usize, O::Buffer)> {
+    ) -> Result<Option<(usize, O::Buffer)>> {
         if let Some(encoded) = resume.encoded(stack) {
             self.ends = encoded.ends.clone();
-            let width = self.model.spec.d_model;
-            self.ops.put(&encoded.hidden, width, &mut self.memory)?; // [source position, d_model]
+            let width = self.model.spec.d_memory();
+            self.ops.put(&encoded.hidden, width, &mut self.memory)?; // [source position, d_memory]
             self.tell_again(stack, stack.n_layers(), resume)?;
             self.remember()?;
-            return Ok((stack.n_layers(), O::Buffer::default()));
+            return Ok(None);
         }
         match resume.begin(&self.model.spec, stack) {
-            Begin::Anew => Ok((0, self.embed(stack)?)),
+            Begin::Anew => Ok(Some((0, self.embed(stack)?))),
             Begin::At { layer_idx, input } => {
                 self.tell_again(stack, layer_idx, resume)?;
                 let mut resid = O::Buffer::default();
                 let width = self.model.spec.d_input(stack, layer_idx);
                 self.ops.put(&input, width, &mut resid)?; // [position, d_model]
-                Ok((layer_idx, resid))
+                Ok(Some((layer_idx, resid)))
             }
         }
     }
@@ -210,7 +211,8 @@ impl<'a, O: Ops> Pass<'a, O> {
             Some(tap) => Some(&mut **tap),
             None => None,
         };
-        let mut watch = Watch::new(at, (keeps_input, keeps_added), looks, tap, sequence);
+        let own = sequence.of_layer(stack, layer_idx);
+        let mut watch = Watch::new(at, (keeps_input, keeps_added), looks, tap, &own);
         let ran = run_layer(
             &context, stack, layer_idx, weights, resid, scratch, &mut watch,
         )?;

@@ -117,19 +117,21 @@ fn run_passes<'a, O: Ops>(
     let ahead = ReadAhead::of(model);
     for stack in &model.spec.stacks {
         let mut residuals = Vec::new(); // one [position, d_model] each
-        let mut first = 0;
+        let mut first = Some(0);
         for pass in &mut passes {
             match &begun {
                 StartFrom::Scratch | StartFrom::SharedPrefix(_) => {
                     residuals.push(pass.embed(stack)?)
                 }
                 StartFrom::ChangedLayer(resume) => {
-                    let (layer_idx, resid) = pass.resume(stack, resume)?;
-                    first = layer_idx;
-                    residuals.push(resid);
+                    let begun = pass.resume(stack, resume)?;
+                    first = begun.as_ref().map(|(layer_idx, _)| *layer_idx);
+                    residuals.extend(begun.map(|(_, resid)| resid));
                 }
             }
         }
+        // Of an encoder that need not run, the output is there.
+        let Some(first) = first else { continue };
         let reuse = reuse_buffers();
         // A single prompt multiplies every map once.
         let read = match passes.len() {
@@ -157,9 +159,6 @@ fn run_passes<'a, O: Ops>(
             }
         }
         drop(reuse); // Free the weight buffers: the next steps need other sizes.
-        if first == stack.n_layers() {
-            continue;
-        }
         match &model.spec.head {
             Some(head) if stack.stack != Stack::Encoder && passes.len() > 1 => {
                 let asked = (options.predicts, pace);

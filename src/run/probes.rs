@@ -375,11 +375,14 @@ fn padding<'m>(model: &'m Model, input: &Input) -> Prepared<'m, InvarianceProbe>
         // A pad that comes first takes the room of a token in an expert.
         let is_limited = block.feed_forward.is_limited();
         mixer.is_some_and(TokenMixer::reads_padding)
-            || globals == Some(Globals::First)
+            || matches!(globals, Some(Globals::First | Globals::Firsts(_)))
             || is_limited
             || top_keys.is_some_and(TopKeys::ranks_blocks)
     });
-    let shifts = !matches!(rule, PositionRule::Shifted { .. }) && !reads_padding;
+    // Learned rows stand before padding, so that a text behind both has no one distance to where it was.
+    let mut stacks = model.spec.stacks.iter();
+    let is_joined = stacks.any(|stack| stack.embed.joined.is_some());
+    let shifts = !matches!(rule, PositionRule::Shifted { .. }) && !reads_padding && !is_joined;
     let mut cases = vec![(format!("{N_PADS} pads on the right"), padded(0, N_PADS))];
     if shifts {
         cases.push((format!("{N_PADS} pads on the left"), padded(N_PADS, 0)));

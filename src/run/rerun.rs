@@ -32,7 +32,7 @@ impl<'a, O: Ops> Streams<'a, O> {
         let is_decoder = matches!(stack, Stack::Decoder | Stack::Cross);
         let (mut source, mut ends) = (None, FinalStates::default());
         if let (true, Some(sequence), Some(memory)) = (is_decoder, &input.source, kept.memory()) {
-            ops.put(&memory.hidden, model.spec.d_model, &mut encoded)?; // [source position, d_model]
+            ops.put(&memory.hidden, model.spec.d_memory(), &mut encoded)?; // [source position, d_memory]
             (source, ends) = (Some(sequence), memory.ends.clone());
         }
         Ok(Self {

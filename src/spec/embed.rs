@@ -46,6 +46,8 @@ pub struct EmbedSpec {
     pub projects_first: bool,
     /// Applies the norm after the projection.
     pub norms_projected: bool,
+    /// Learned rows that stand before those of tokens in all layers, and are left out behind the last.
+    pub joined: Option<Box<JoinedRows>>,
     /// Rounds tables of tokens, positions, token types and biases after they were read; in blocks, the table of tokens alone. Set by
     /// what-ifs only.
     pub rounded: Option<WeightFormat>,
@@ -73,7 +75,31 @@ impl EmbedSpec {
             projection: None,
             projects_first: false,
             norms_projected: false,
+            joined: None,
             rounded: None,
+        }
+    }
+}
+
+/// Consecutive rows of a table, which stand before those of tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JoinedRows {
+    pub table: TableSource,
+    /// The first of them.
+    pub first: usize,
+    pub n: usize,
+    /// Rows added to each of them.
+    pub constants: Vec<ConstantRow>,
+}
+
+impl JoinedRows {
+    /// All rows of a table.
+    pub fn whole(table: TableSource) -> Self {
+        Self {
+            first: 0,
+            n: table.n_rows,
+            constants: Vec::new(),
+            table,
         }
     }
 }

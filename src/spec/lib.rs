@@ -51,7 +51,9 @@ pub use bottleneck::{Bottleneck, NormedMap};
 pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
-pub use embed::{ConstantRow, DroppedToken, EmbedSpec, MadePart, MadeRow, PositionTable, Sines};
+pub use embed::{
+    ConstantRow, DroppedToken, EmbedSpec, JoinedRows, MadePart, MadeRow, PositionTable, Sines,
+};
 pub use factors::{FactorRule, FactorsHeld, OutputFactors};
 pub use feed_forward::{
     ApartNorms, ChoiceBias, ExpertGroups, ExpertNorms, ExpertsSpec, FeedForward, GateRule,

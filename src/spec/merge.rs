@@ -178,12 +178,12 @@ impl StackSpec {
         self.merged_before(self.n_layers()).is_some() || self.n_joined(self.n_layers()) > 0
     }
 
-    /// The number of learned rows that stand before those of the prompt in a layer, and do not in the first.
+    /// The number of learned rows that stand before those of the prompt in a layer.
     pub fn n_joined(&self, layer_idx: usize) -> usize {
         let before = self.blocks().iter().take(layer_idx);
-        before
-            .filter_map(|block| Some(block.joined.as_ref()?.n_rows))
-            .sum()
+        let by_blocks = before.filter_map(|block| block.joined.as_deref());
+        let of_embedding = self.embed.joined.as_deref().map_or(0, |joined| joined.n);
+        of_embedding + by_blocks.map(|table| table.n_rows).sum::<usize>()
     }
 
     /// Whether layers read the grid of a picture's patches: in stages, for keys of another grid, or in a feed-forward layer.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use attnscope_checkpoint::{Checkpoint, Knob};
-use attnscope_prompt::{Limits, PicturePreprocessing, PositionRule, Starts};
+use attnscope_prompt::{Limits, PicturePreprocessing, PositionRule, SoundRule, Starts};
 
 use super::decoder_start::DecoderStart;
 use super::head::HeadSpec;
@@ -76,8 +76,20 @@ impl ModelSpec {
         match (stack.merged_width(layer_idx), &stack.last_map) {
             (Some(width), _) => width,
             (None, _) if stack.is_staged() => stack.embed.tokens.width,
+            (None, None) if stack.stack == Stack::Encoder && stack.n_layers() == 0 => {
+                stack.embed.tokens.width
+            }
             (None, Some(map)) if stack.stack == Stack::Encoder => map.n_in,
             (None, _) => self.d_model,
+        }
+    }
+
+    /// Width of the encoder's output, which cross-attention reads.
+    pub fn d_memory(&self) -> usize {
+        let encoder = &self.stacks[0];
+        match &encoder.last_map {
+            Some(map) => map.n_out(),
+            None => self.d_resid(encoder, encoder.n_layers()),
         }
     }
 
@@ -179,7 +191,15 @@ impl ModelSpec {
                 .as_ref()
                 .map_or(Starts::NONE, DecoderStart::starts),
             sound,
+            rows_of_target: self.rows_of_target(),
         }
+    }
+
+    /// How the rows of numbers that a decoder reads in place of tokens are given.
+    fn rows_of_target(&self) -> Option<SoundRule> {
+        let decoder = self.is_encoder_decoder().then(|| self.main_stack())?;
+        let stem = decoder.embed.sound.as_deref()?;
+        stem.rule.is_rows.then_some(stem.rule)
     }
 }
 

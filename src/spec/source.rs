@@ -432,6 +432,8 @@ pub struct NormSource {
     pub grown: Option<Box<GainGrowth>>,
     /// The sigmoid of this layer's output, which reads that of the norm, multiplies the latter.
     pub gate: Option<Box<MlpSpec>>,
+    /// So many first rows of a sequence have a norm of their own. It counts before attention alone.
+    pub of_firsts: Option<Box<(usize, NormSource)>>,
     /// Rounds gain and bias after they were read. Set by what-ifs only.
     pub rounded: Option<NumberFormat>,
 }
@@ -451,6 +453,7 @@ impl NormSource {
             factors: None,
             grown: None,
             gate: None,
+            of_firsts: None,
             rounded: None,
         }
     }

@@ -5,15 +5,16 @@ mod bottleneck;
 mod conformer;
 mod feed_forward;
 mod merge;
+mod norm;
 
 use std::fmt::Arguments;
 
 use crate::mixers::MixerPart;
 use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
 use crate::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource, ModelSpec, NormSource,
-    Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates, StreamWeights, TableSource,
-    TokenMixer,
+    BlockSpec, ConstantRow, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource, ModelSpec,
+    NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates, StreamWeights,
+    TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -160,46 +161,6 @@ impl<'v, 'a> Walk<'v, 'a> {
         }
     }
 
-    fn norm(&mut self, key: Arguments<'_>, norm: Option<&'a NormSource>, heads: Option<Heads>) {
-        let Some(norm) = norm else { return };
-        let division = heads
-            .filter(|heads| norm.width == heads.width || norm.width == heads.n * heads.width)
-            .map_or(Division::None, |heads| {
-                Division::Rotating(Heads {
-                    n: norm.width / heads.width,
-                    ..heads
-                })
-            });
-        let gains = norm.gain.iter().map(|name| ("gain", name));
-        let bias = norm.bias.iter().map(|name| ("bias", name));
-        for (nth, (what, tensor)) in gains.chain(bias).enumerate() {
-            let shape = norm.gain_shape.clone();
-            let source = Source::Vector { tensor, shape };
-            if norm.gain.len() > 1 {
-                self.push(format_args!("{key}.{what}.{nth}"), source, division);
-            } else {
-                self.push(format_args!("{key}.{what}"), source, division);
-            }
-        }
-        for (what, tensor) in ["mean", "variance"]
-            .iter()
-            .zip(norm.statistics.iter().flatten())
-        {
-            self.vector(format_args!("{key}.{what}"), tensor, vec![norm.width]);
-        }
-        if let Some(factors) = &norm.factors {
-            let shape = factors.stored_shape(norm.width);
-            self.vector(format_args!("{key}.factors"), &factors.tensor, shape);
-        }
-        if let Some(grown) = &norm.grown {
-            self.linear(format_args!("{key}.growth.into"), &grown.into);
-            self.linear(format_args!("{key}.growth.out"), &grown.out);
-        }
-        if let Some(gate) = &norm.gate {
-            self.mlp(&format!("{key}.gate"), gate);
-        }
-    }
-
     fn vector(&mut self, key: Arguments<'_>, tensor: &'a str, shape: Vec<usize>) {
         self.push(key, Source::Vector { tensor, shape }, Division::None);
     }
@@ -216,6 +177,13 @@ impl<'v, 'a> Walk<'v, 'a> {
         }
     }
 
+    fn constants(&mut self, key: Arguments<'_>, constants: &'a [ConstantRow]) {
+        for (nth, constant) in constants.iter().enumerate() {
+            let table = Some(&constant.table);
+            self.table(format_args!("{key}.constant.{nth}"), table);
+        }
+    }
+
     fn embedding(&mut self, stack: &'a StackSpec) {
         let (embed, name) = (&stack.embed, &prefix(stack.stack, None));
         self.inputs(name, embed);
@@ -223,10 +191,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.table(format_args!("{name}embed.positions"), Some(table));
         }
         self.table(format_args!("{name}embed.summary"), embed.summary.as_ref());
-        for (nth, constant) in embed.constants.iter().enumerate() {
-            let key = format_args!("{name}embed.constant.{nth}");
-            self.table(key, Some(&constant.table));
-        }
+        self.constants(format_args!("{name}embed"), &embed.constants);
         if let Some(made) = &embed.made {
             for (nth, part) in made.parts.iter().enumerate() {
                 let key = format_args!("{name}embed.made.{nth}");
@@ -242,10 +207,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.linear(format_args!("{name}embed.projection"), linear);
         }
         if let Some(KeptStart::Side(side)) = stack.rows.as_ref().map(|rows| &rows.first) {
-            for (nth, constant) in side.constants.iter().enumerate() {
-                let key = format_args!("{name}side.constant.{nth}");
-                self.table(key, Some(&constant.table));
-            }
+            self.constants(format_args!("{name}side"), &side.constants);
             self.linear(format_args!("{name}side.map"), &side.map);
             self.table(format_args!("{name}side.positions"), Some(&side.positions));
             self.norm(format_args!("{name}side.norm"), Some(&side.norm), None);
@@ -269,6 +231,10 @@ impl<'v, 'a> Walk<'v, 'a> {
                     }
                 }
             }
+        }
+        if let Some(joined) = embed.joined.as_deref() {
+            self.table(format_args!("{name}embed.joined"), Some(&joined.table));
+            self.constants(format_args!("{name}embed.joined"), &joined.constants);
         }
         let shared = stack.bucket_values.as_ref();
         self.table(format_args!("{name}bias"), shared);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::pace::Pace;
-use attnscope_prompt::{Prompt, Request, Source, Target};
+use attnscope_prompt::{Prompt, Request, Source};
 use attnscope_run::{KEEP_BYTES, Subject};
 
 use super::context::{Context, RunData, ShownRun};
@@ -338,10 +338,7 @@ impl Runner {
         let prompt = &begun.prompt;
         let request = Request {
             source: begun.source.clone(),
-            target: match &prompt.source {
-                Some(_) => Target::Ids(prompt.tokens.clone()),
-                None => Target::Generate(0),
-            },
+            target: prompt.given_target(),
             attention_mask: prompt.given().real.clone(),
             ..Request::text("")
         };

@@ -9,7 +9,7 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::on_device;
 use attnscope_compute::pace::Pace;
 use attnscope_live::LiveTarget;
-use attnscope_prompt::{Prompt, PromptForm, Request, Source, Target, Tokenizer};
+use attnscope_prompt::{Prompt, PromptForm, Request, Source, Tokenizer};
 use attnscope_run::{Ability, Declared, MemoryNeed, Recorded, Subject, input_of, is_probe};
 use attnscope_spec::Model;
 
@@ -189,10 +189,7 @@ impl Runner {
         }
         let request = Request {
             source: of_a.given_source(),
-            target: match &of_a.source {
-                Some(_) => Target::Ids(of_a.tokens.clone()),
-                None => Target::Generate(0),
-            },
+            target: of_a.given_target(),
             attention_mask: ids.real.clone(),
             truncate: false,
             n_to_write: 0,

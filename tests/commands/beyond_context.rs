@@ -108,6 +108,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             preprocessing: None,
             starts: attnscope_prompt::Starts::NONE,
             sound: None,
+            rows_of_target: None,
         };
         let request = Request {
             truncate: true,

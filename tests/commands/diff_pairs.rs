@@ -272,15 +272,15 @@ fn prompt_for(family: &str) -> Vec<String> {
     if let Some(picture) = sibling("picture.png") {
         arguments = vec!["--image".to_owned(), picture];
     }
-    for heard in ["sound.wav", "rows.npy"].into_iter().filter_map(sibling) {
-        arguments = vec!["--text".to_owned(), heard];
+    for (name, flag) in [("sound.wav", "--text"), ("rows.npy", "--values")] {
+        if let Some(heard) = sibling(name) {
+            arguments = vec![flag.to_owned(), heard];
+        }
     }
-    if let Some(rows) = sibling("rows.npy") {
-        arguments = vec!["--values".to_owned(), rows];
-    }
-    let case = model.parent().expect("a case");
-    let opened = testing::oracle_case::model_of(case).expect("opens");
-    if opened.spec.decoder_start.is_some() {
+    let opened = testing::oracle_case::model_of(model.parent().expect("a case")).expect("opens");
+    if let Some(rows) = sibling("target_rows.npy") {
+        arguments.extend(["--target-text".to_owned(), rows]);
+    } else if opened.spec.decoder_start.is_some() {
         // Detectors have few queries.
         let is_detector = family.starts_with("detr") || family.starts_with("table_transformer");
         let target = if is_detector { "0,1,2" } else { "0,5,9,4,7" };

@@ -55,6 +55,7 @@ impl Head {
                 Some(Window::Chunks { width, n_before }) => {
                     j / width <= i / width && i / width <= j / width + n_before
                 }
+                Some(Window::Blocks { .. }) => panic!("no case of this test has blocks"),
                 None => true,
             };
             whole.tokens_real[j] && (!spec.mask.causal || j <= i) && is_near

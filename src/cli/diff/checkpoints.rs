@@ -5,7 +5,7 @@ use attnscope_compare::{CompareOptions, Comparison, beyond_one_context, tokenize
 use attnscope_compute::error::Error;
 use attnscope_compute::on_device;
 use attnscope_forward::Input;
-use attnscope_prompt::{Prompt, PromptForm, Request, Target, Tokenizer};
+use attnscope_prompt::{Prompt, PromptForm, Request, Tokenizer};
 use attnscope_run::{MemoryNeed, Options, input_of};
 use attnscope_spec::Model;
 
@@ -166,10 +166,7 @@ impl Sides {
         let ids = prompt.given();
         let request = Request {
             source: prompt.given_source(),
-            target: match &prompt.source {
-                Some(_) => Target::Ids(prompt.tokens.clone()),
-                None => Target::Generate(0),
-            },
+            target: prompt.given_target(),
             attention_mask: ids.real.clone(),
             truncate: false,
             n_to_write: 0,

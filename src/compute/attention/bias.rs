@@ -82,6 +82,18 @@ pub struct Buckets {
     pub is_scaled: bool,
     /// The learned table has a row per head, not per bucket.
     pub is_by_head: bool,
+    /// Pairs that have buckets of their own, whatever the distance.
+    pub across: Option<Across>,
+}
+
+/// Pairs of one of the first positions and one behind them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Across {
+    pub n_firsts: usize,
+    /// The bucket of a query among the first ones with a key behind them.
+    pub from_first: usize,
+    /// That of a query behind the first ones with a key among them.
+    pub to_first: usize,
 }
 
 impl Buckets {
@@ -94,6 +106,22 @@ impl Buckets {
             each: None,
             is_scaled: false,
             is_by_head: false,
+            across: None,
+        }
+    }
+
+    /// The bucket of a pair.
+    pub fn of_pair(self, query_idx: usize, key_idx: usize) -> usize {
+        let is_first = |across: &Across, idx: usize| idx < across.n_firsts;
+        match self.across {
+            Some(across) if is_first(&across, query_idx) != is_first(&across, key_idx) => {
+                if is_first(&across, query_idx) {
+                    across.from_first
+                } else {
+                    across.to_first
+                }
+            }
+            _ => self.of(key_idx as isize - query_idx as isize),
         }
     }
 
@@ -142,17 +170,41 @@ impl Buckets {
         n_keys: usize,
     ) -> Vec<f32> {
         let first = 1 - n_queries as isize;
+        let value = self.values_of(values, (n_heads, scale), head_idx);
+        (first..n_keys as isize)
+            .map(|relative| value(self.of(relative)))
+            .collect()
+    }
+
+    /// The bias of one head for every pair, where some pairs have buckets of their own. // [query, key]
+    pub fn by_pair(
+        self,
+        values: &[f32],
+        heads: (usize, f32),
+        head_idx: usize,
+        [n_queries, n_keys]: [usize; 2],
+    ) -> Vec<f32> {
+        let value = self.values_of(values, heads, head_idx);
+        let pair = |nth: usize| value(self.of_pair(nth / n_keys.max(1), nth % n_keys.max(1)));
+        (0..n_queries * n_keys).map(pair).collect()
+    }
+
+    /// The bias of a bucket for one head.
+    fn values_of(
+        self,
+        values: &[f32],
+        (n_heads, scale): (usize, f32),
+        head_idx: usize,
+    ) -> impl Fn(usize) -> f32 {
         let factor = if self.is_scaled { scale } else { 1.0 };
-        let at = |bucket: usize| {
-            if self.is_by_head {
+        move |bucket| {
+            let at = if self.is_by_head {
                 head_idx * self.n_buckets + bucket
             } else {
                 bucket * n_heads + head_idx
-            }
-        };
-        (first..n_keys as isize)
-            .map(|relative| factor * values[at(self.of(relative))])
-            .collect()
+            };
+            factor * values[at]
+        }
     }
 
     /// The bias of one head where every query has values of its own. // values: [query, bucket · n_heads] → [query, key]
@@ -336,6 +388,22 @@ mod tests {
         };
         assert_eq!((encoder.of(-3), encoder.of(3)), (3, 19));
         assert_eq!(encoder.of(200), 31);
+    }
+
+    #[test]
+    fn pairs_across_the_end_of_the_first_positions_may_have_buckets_of_their_own() {
+        let across = Across {
+            n_firsts: 1,
+            from_first: 4,
+            to_first: 5,
+        };
+        let buckets = Buckets {
+            across: Some(across),
+            ..Buckets::plain(4, 4, true)
+        };
+        let values: Vec<f32> = (0..6).map(|bucket| bucket as f32).collect();
+        let made = buckets.by_pair(&values, (1, 1.0), 0, [3, 3]);
+        assert_eq!(made, [0.0, 4.0, 4.0, 5.0, 0.0, 3.0, 5.0, 1.0, 0.0]);
     }
 
     #[test]

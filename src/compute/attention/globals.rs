@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Globals {
     /// The first one.
     First,
+    /// So many first ones.
+    Firsts(usize),
     /// Tokens before the first separator: the question, if a text follows it.
     Question { separator: u32 },
     /// Tokens after the two separators that end the question: an answer to choose.
@@ -20,6 +22,7 @@ impl Globals {
         let first_separator = |separator: u32| tokens.iter().position(|token| *token == separator);
         let range = match self {
             Self::First => 0..1,
+            Self::Firsts(n) => 0..n,
             Self::Question { separator } => 0..first_separator(separator).unwrap_or(0),
             Self::Answer { separator } => match first_separator(separator) {
                 Some(end) => end + 2..tokens.len(),
@@ -34,6 +37,7 @@ impl fmt::Display for Globals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First => f.write_str("the first token"),
+            Self::Firsts(n) => write!(f, "the first {n} tokens"),
             Self::Question { separator } => {
                 write!(f, "those before the first separator (id {separator})")
             }

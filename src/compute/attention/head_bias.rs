@@ -74,6 +74,10 @@ impl HeadBias {
             Bias::Buckets(buckets) => match run.bucket_values {
                 Some(values) => {
                     let heads = (spec.n_heads, spec.scale.of_bias(spec.d_head));
+                    if buckets.across.is_some() {
+                        let of = [n_queries, n_keys];
+                        return Self::ByCell(buckets.by_pair(values, heads, head_idx, of));
+                    }
                     let values = buckets.by_distance(values, heads, head_idx, n_queries, n_keys);
                     match run.bias_factors {
                         None => Self::ByDistance(values),

@@ -48,7 +48,7 @@ pub use attention_override::{
     AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override, only_change,
 };
 pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall};
-pub use bias::{Alibi, Buckets, EachDistance, GridDistances, Pairs, Relative};
+pub use bias::{Across, Alibi, Buckets, EachDistance, GridDistances, Pairs, Relative};
 pub use block::{HeadRun, run_head};
 pub use comparison::Mismatch;
 pub use global_keys::GlobalKeys;

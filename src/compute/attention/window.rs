@@ -16,6 +16,13 @@ pub enum Window {
     Chunk(usize),
     /// Keys of the query's own chunk and of some chunks before it.
     Chunks { width: usize, n_before: usize },
+    /// Keys of the query's own block. Blocks of this width follow each other from the index `first` on; the first of them lacks its
+    /// first `lacks` places.
+    Blocks {
+        width: usize,
+        first: usize,
+        lacks: usize,
+    },
 }
 
 impl Window {
@@ -32,7 +39,11 @@ impl Window {
     pub fn width_back(self) -> Option<usize> {
         match self {
             Self::Back(width) => Some(width),
-            Self::Around(_) | Self::Uneven { .. } | Self::Chunk(_) | Self::Chunks { .. } => None,
+            Self::Around(_)
+            | Self::Uneven { .. }
+            | Self::Chunk(_)
+            | Self::Chunks { .. }
+            | Self::Blocks { .. } => None,
         }
     }
 
@@ -57,6 +68,11 @@ impl Window {
                 let before = width.max(1).saturating_mul(n_before);
                 own.start.saturating_sub(before)..own.end
             }
+            Self::Blocks {
+                width,
+                first,
+                lacks,
+            } => block(query_idx, width, (first, lacks)),
         }
     }
 
@@ -76,6 +92,11 @@ impl Window {
                 let behind = width.max(1).saturating_mul(n_before);
                 own.start..own.end.saturating_add(behind)
             }
+            Self::Blocks {
+                width,
+                first,
+                lacks,
+            } => block(key_idx, width, (first, lacks)),
         }
     }
 
@@ -93,6 +114,15 @@ impl Window {
             Self::Chunks { width, n_before } => Self::Chunks {
                 width: width.saturating_add_signed(by).max(1),
                 n_before,
+            },
+            Self::Blocks {
+                width,
+                first,
+                lacks,
+            } => Self::Blocks {
+                width: width.saturating_add_signed(by).max(1),
+                first,
+                lacks,
             },
         }
     }
@@ -122,7 +152,7 @@ impl Window {
     pub fn size(self) -> usize {
         match self {
             Self::Back(size) | Self::Around(size) | Self::Chunk(size) => size,
-            Self::Chunks { width, .. } => width,
+            Self::Chunks { width, .. } | Self::Blocks { width, .. } => width,
             Self::Uneven { back, ahead } => back.max(ahead),
         }
     }
@@ -131,7 +161,7 @@ impl Window {
     #[must_use]
     pub fn turned(self, is_causal: bool) -> Self {
         match self {
-            Self::Chunk(_) | Self::Chunks { .. } => self,
+            Self::Chunk(_) | Self::Chunks { .. } | Self::Blocks { .. } => self,
             Self::Uneven { .. } if !is_causal => self,
             other => Self::of_width(other.size(), is_causal),
         }
@@ -190,6 +220,19 @@ fn chunk(position_idx: usize, width: usize, first: usize) -> Range<usize> {
     }
 }
 
+/// The block of a position; those before the first block see each other.
+fn block(position_idx: usize, width: usize, (first, lacks): (usize, usize)) -> Range<usize> {
+    let width = width.max(1);
+    match position_idx.checked_sub(first) {
+        Some(idx) => {
+            let start = (idx + lacks) / width * width;
+            let end = first.saturating_add(start.saturating_add(width).saturating_sub(lacks));
+            first + start.saturating_sub(lacks)..end
+        }
+        None => 0..first,
+    }
+}
+
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -200,6 +243,17 @@ impl fmt::Display for Window {
             Self::Chunks { width, n_before } => {
                 write!(f, "chunks of {width}, {n_before} before")
             }
+            Self::Blocks {
+                width,
+                first,
+                lacks,
+            } => {
+                write!(f, "blocks of {width} from {first} on")?;
+                match lacks {
+                    0 => Ok(()),
+                    lacks => write!(f, ", the first of {}", width - lacks),
+                }
+            }
         }
     }
 }
@@ -207,6 +261,20 @@ impl fmt::Display for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_follow_what_stands_before_them_and_the_first_may_be_short() {
+        let window = |lacks| Window::Blocks {
+            width: 4,
+            first: 2,
+            lacks,
+        };
+        let keys = |lacks, query_idx| window(lacks).keys(query_idx, 0);
+        assert_eq!([keys(0, 2), keys(0, 5), keys(0, 6)], [2..6, 2..6, 6..10]);
+        assert_eq!([keys(2, 2), keys(2, 3), keys(2, 4)], [2..4, 2..4, 4..8]);
+        assert_eq!(keys(2, 0), 0..2);
+        assert_eq!(window(2).queries(7), 4..8);
+    }
 
     #[test]
     fn a_query_may_see_chunks_before_its_own() {

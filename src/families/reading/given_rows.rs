@@ -3,9 +3,10 @@
 use attnscope_checkpoint::{Checkpoint, Reader};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Activation;
-use attnscope_prompt::SoundRule;
+use attnscope_prompt::{Prefix, SoundRule};
 use attnscope_spec::{
-    BlockSpec, EmbedSpec, LinearSource, ModelSpec, NormSource, SoundStem, StackSpec, TableSource,
+    BlockSpec, DecoderInput, DecoderStart, EmbedSpec, LinearSource, ModelSpec, NormSource,
+    SoundStem, Stack, StackSpec, TableSource,
 };
 
 use super::llama_like::{Recipe, Sizes, read_sized};
@@ -29,6 +30,45 @@ pub fn mapped(map: LinearSource) -> EmbedSpec {
         projects_first: true,
         projection: Some(map.clone()),
         ..embed(map.weight, map.n_in)
+    }
+}
+
+/// The encoder of a decoder that is saved alone: rows as attention to it reads them, with no layer behind them.
+pub fn encoder(tensor: String, width: usize) -> StackSpec {
+    StackSpec {
+        stack: Stack::Encoder,
+        ..StackSpec::only(embed(tensor, width), Vec::new(), None)
+    }
+}
+
+/// Where a decoder begins that reads rows, of numbers or of a table, all of which are given: it writes nothing.
+pub fn start() -> DecoderStart {
+    DecoderStart {
+        start_token: 0,
+        end_tokens: Vec::new(),
+        prefixes: [Prefix::NONE; 2],
+        forced: Vec::new(),
+        never_written: Vec::new(),
+        never_first: Vec::new(),
+        reads_again: DecoderInput::Never,
+        has_own_vocabulary: true,
+    }
+}
+
+/// A decoder that reads rows of numbers in place of tokens, and attends to others.
+pub fn read_beside(
+    family: &'static str,
+    reader: &mut Reader<'_>,
+    [others, decoder]: [StackSpec; 2],
+) -> ModelSpec {
+    reader.remark("the decoder's own rows are given too (--target-text FILE)".to_owned());
+    let d_model = decoder.embed.tokens.width;
+    ModelSpec {
+        d_model,
+        d_vocab: d_model,
+        decoder_start: Some(start()),
+        stacks: vec![others.clone(), decoder],
+        ..ModelSpec::of_one_stack(family, others, None)
     }
 }
 

@@ -10,11 +10,15 @@ use super::given::BUILT_IN_SOUND;
 use super::rule::{Sound, SoundRule};
 use crate::limits::Limits;
 use crate::prompt::Prompt;
-use crate::request::{Request, Source};
+use crate::request::{Request, Source, Target};
 
 /// The start of error messages about a prompt that is not a table.
 const READS: &str =
     "the model reads rows of numbers: expected a CSV or npy file with --values FILE";
+
+/// The start of error messages about a target that is not a table.
+const DECODER_READS: &str =
+    "the decoder reads rows of numbers: expected a CSV or npy file with --target-text FILE";
 
 /// Number of the built-in rows.
 const N_BUILT_IN: usize = 24;
@@ -31,24 +35,52 @@ pub(crate) fn given_rows(request: &Request, rule: SoundRule, limits: Limits) -> 
     let table = match &request.source {
         Source::Values(values) => Some(values.clone()),
         Source::Text(text) if text == BUILT_IN_SOUND => None,
-        Source::Text(text) => {
-            let path = Path::new(text.trim());
-            let ending = path.extension().and_then(|ending| ending.to_str());
-            if !ending.is_some_and(|ending| ["csv", "npy"].contains(&ending)) {
-                return found("a text");
-            }
-            Some(Values::read(path)?)
-        }
+        Source::Text(text) => Some(table_at(text, READS)?),
         Source::Ids(_) => return found("token ids"),
         Source::Picture(picture) => return found(&format!("the picture {picture}")),
     };
+    prompt_of(table, rule, (limits.hard_n_ctx(), request.truncate))
+}
+
+/// The rows of numbers that a decoder reads in place of tokens; built-in ones if none are given.
+///
+/// # Errors
+/// When the target is no table, or its rows have another width.
+pub(crate) fn target_rows(request: &Request, rule: SoundRule) -> Result<Prompt> {
+    let table = match &request.target {
+        Target::Text(text) => Some(table_at(text, DECODER_READS)?),
+        Target::Ids(_) => {
+            let problem = format!("{DECODER_READS}, found token ids");
+            return Err(Error::Prompt(problem));
+        }
+        Target::Generate(_) => None,
+    };
+    prompt_of(table, rule, (None, false))
+}
+
+/// The table of a path, which is refused with these words if it cannot be one.
+fn table_at(text: &str, reads: &str) -> Result<Values> {
+    let path = Path::new(text.trim());
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    if !ending.is_some_and(|ending| ["csv", "npy"].contains(&ending)) {
+        return Err(Error::Prompt(format!("{reads}, found a text")));
+    }
+    Values::read(path)
+}
+
+/// The prompt of a table, or of built-in rows, of which there may be at most so many; more are cut off, or refused.
+fn prompt_of(
+    table: Option<Values>,
+    rule: SoundRule,
+    (most, truncates): (Option<usize>, bool),
+) -> Result<Prompt> {
     let mut rows: Vec<Vec<f32>> = match &table {
         Some(table) => {
             let rows = table.rows().iter();
             rows.map(|row| row.iter().map(|value| *value as f32).collect())
                 .collect()
         }
-        None => built_in(rule.n_mels, limits.hard_n_ctx().unwrap_or(N_BUILT_IN)),
+        None => built_in(rule.n_mels, most.unwrap_or(N_BUILT_IN)),
     };
     let (width, expected) = (rows.first().map_or(0, Vec::len), rule.n_mels);
     if width != expected {
@@ -60,10 +92,9 @@ pub(crate) fn given_rows(request: &Request, rule: SoundRule, limits: Limits) -> 
         });
     }
     let mut n_cut = 0;
-    let n_ctx = limits.hard_n_ctx().unwrap_or(usize::MAX);
-    let n_ctx = n_ctx.min(rule.n_frames);
+    let n_ctx = most.unwrap_or(usize::MAX).min(rule.n_frames);
     if rows.len() > n_ctx {
-        if !request.truncate {
+        if !truncates {
             let found = rows.len();
             return Err(Error::Prompt(format!(
                 "{found} rows were given, the model has {n_ctx} positions: give fewer or pass --truncate"

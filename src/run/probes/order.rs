@@ -54,6 +54,9 @@ pub(super) fn order<'m>(model: &'m Model, input: &Input) -> Prepared<'m, OrderPr
                 .to_owned(),
         );
     }
+    if stack.embed.joined.is_some() {
+        return Err("learned rows stand before the text, which are not shuffled".to_owned());
+    }
     if stack.reads_grid() {
         return Err(
             "patches are merged or convolved by their places, so that order is part of the model"

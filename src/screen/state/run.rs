@@ -248,6 +248,10 @@ impl Merged {
                 _ => prompt,
             };
             let grid = given.picture.as_ref().map(|picture| picture.grid());
+            if let Some(joined) = &stack.embed.joined {
+                let joined = given.joined_by(joined.n);
+                all.stages.push((stack.stack, 0, joined));
+            }
             for (layer_idx, block) in stack.blocks().iter().enumerate() {
                 let next = layer_idx + 1;
                 let n_joined = stack.n_joined(next);

@@ -141,6 +141,14 @@ pub fn of_blocks(model: &Model) -> Result<()> {
         );
         return Err(Error::Setting(problem));
     }
+    let mut embeds = model.spec.stacks.iter().map(|stack| &stack.embed);
+    if embeds.any(|embed| embed.joined.is_some()) {
+        let problem = format!(
+            "{}: learned rows stand before those of its text, and have no place in the last state; the statistics and maps of each layer work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
     if model.spec.stacks.iter().any(StackSpec::is_staged) {
         let problem = format!(
             "{}: its layers are in stages of different widths or numbers of tokens, so that what a layer adds has no place in the last state; the statistics and maps of each layer work",

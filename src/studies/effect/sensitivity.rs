@@ -266,7 +266,7 @@ fn run_one<O: Ops>(
     let of_stack = spec.stack_of(stack);
     let (none, mut hidden) = (FinalStates::default(), O::Buffer::default());
     if let Some(memory) = &base.memory {
-        ops.put(memory, spec.d_model, &mut hidden)?;
+        ops.put(memory, spec.d_memory(), &mut hidden)?;
     }
     let source = input.source.as_ref();
     let memory = source.filter(|_| stack == Stack::Decoder);

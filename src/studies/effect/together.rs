@@ -239,10 +239,10 @@ impl<O: Ops> Together<'_, O> {
         to: &mut [f32],
         scratch: &mut Scratch<O>,
     ) -> Result<()> {
-        let (ops, d_model) = (self.ops, self.model.spec.d_model);
+        let (ops, d_memory) = (self.ops, self.model.spec.d_memory());
         let sequence = sequence_of(self.input, stack.stack);
         let source = self.input.source.as_ref();
-        let n_source = source.map_or(0, |source| source.len()) * d_model;
+        let n_source = source.map_or(0, |source| source.len()) * d_memory;
         let (none, mut hidden) = (FinalStates::default(), O::Buffer::default());
         if let Some((memory, is_shared)) = memory {
             let rows = if is_shared {
@@ -250,7 +250,7 @@ impl<O: Ops> Together<'_, O> {
             } else {
                 &memory[first * n_source..][..n_copies * n_source]
             };
-            ops.put(rows, d_model, &mut hidden)?;
+            ops.put(rows, d_memory, &mut hidden)?;
         }
         let memory = source.filter(|_| stack.stack == Stack::Decoder);
         let memory = memory.map(|sequence| Memory {

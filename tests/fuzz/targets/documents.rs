@@ -35,6 +35,7 @@ fn prepared(path: &Path) -> Result<(), String> {
                 preprocessing: None,
                 starts: Starts::NONE,
                 sound: None,
+                rows_of_target: None,
             };
             if let Ok(prompt) = attnscope_prompt::prepare(request, &prompt_form, limits) {
                 prompt.longest();
@@ -227,6 +228,7 @@ fn heard(path: &Path) -> Result<(), String> {
         starts: Starts::NONE,
         preprocessing: None,
         sound: Some(rule),
+        rows_of_target: None,
     };
     let request = Request::text(path.to_string_lossy());
     let prompt_form = PromptForm::Ids("not asked for".to_owned());

@@ -292,7 +292,7 @@ fn bias_table(
                 .collect();
             BiasTable::Slopes(Tensor::from_vec(slopes, (n_heads, 1, 1), device)?)
         }
-        Bias::Buckets(_) if run.bias_factors.is_none() => {
+        Bias::Buckets(buckets) if run.bias_factors.is_none() && buckets.across.is_none() => {
             let of_head = |bias: &HeadBias| match bias {
                 HeadBias::ByDistance(values) => values.clone(),
                 _ => Vec::new(),
