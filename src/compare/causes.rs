@@ -30,8 +30,9 @@ fn hook_of_knob(name: &str) -> Hook {
         "key_grid" => Hook::K,
         name if name.starts_with("bias") => Hook::Scores,
         "softmax_axis" | "sinks" | "heads_that_differ" => Hook::Pattern,
-        "branch_scale" => Hook::AttnOut,
-        "mlp_resid_factor" => Hook::ResidPost,
+        "first_rows" => Hook::Z,
+        "branch_scale" | "second_output_map" => Hook::AttnOut,
+        "mlp_resid_factor" | "moment_rows" => Hook::ResidPost,
         "attn_resid_factor" | "mlp_branch_scale" | "identity_experts" | "shortcut" => Hook::MlpOut,
         "activation" | "mlp_convolution" | "gate_limit" | "gate_alpha" | "parallel"
         | "adds_to_normed" => Hook::MlpOut,

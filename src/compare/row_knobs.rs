@@ -54,6 +54,7 @@ pub(super) fn ends(list: &mut List, spec: &BlockSpec) {
     list.word(Shape, "merge", merge.unwrap_or("none".to_owned()));
     let n_joined = spec.joined.as_ref().map_or(0, |table| table.n_rows);
     list.count(Shape, "joined_rows", n_joined);
+    list.word(Shape, "moment_rows", spec.moments.is_some());
     for (name, sum) in ["attn_sum", "mlp_sum"].into_iter().zip(&spec.sums) {
         let rule = sum.as_ref().map(|sum| sum.rule.to_string());
         list.word(Computation, name, rule.unwrap_or("plain".to_owned()));
@@ -93,6 +94,8 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
     let experts = spec.experts.as_ref().map_or(0, |experts| experts.q.len());
     list.word(Shape, "head_experts", experts);
     list.word(Shape, "second_stream", spec.side.is_some());
+    list.word(Computation, "first_rows", spec.firsts);
+    list.word(Shape, "second_output_map", spec.o.then.is_some());
 }
 
 /// Where the latent of keys and values goes to, or comes from.

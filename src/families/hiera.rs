@@ -92,6 +92,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         shares_first: false,
         grid,
         n_moments: 1,
+        moments: None,
         resampled: None,
         has_channels_first: false,
         tiles: None,

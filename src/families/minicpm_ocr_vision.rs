@@ -137,16 +137,9 @@ fn merging(
         merge: Some(Box::new(merge)),
         ..BlockSpec::plain(attention, maps, FeedForward::None)
     };
-    let window = GridWindow {
-        rows: side,
-        columns: side,
-        n_first: 0,
-        shift: [0; 2],
-        per_query: 1,
-    };
     let steps = GridSteps {
         grid,
-        window: Some(window),
+        window: Some(GridWindow::plain([side; 2])),
     };
     see_windows(&mut block, steps, Distances::Nothing);
     block

@@ -1,11 +1,12 @@
 //! Qwen2.5-VL's tower of pictures: Qwen2-VL's with RMSNorm and gates, whose patches see those of their own window in most layers.
 
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
-use attnscope_compute::attention::{GridWindow, KeyRank, TopKeys};
+use attnscope_compute::attention::GridWindow;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
 
 use super::reading::vit_like::{self, KEYS_OF_QWEN, Keys, Names, Sizes, VitLike};
+use super::reading::windowed::see_window;
 use super::{Family, glm4v_vision, qwen2_vl_vision};
 
 pub const FAMILY: Family = Family::own(
@@ -80,16 +81,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             .own_mut()
             .filter(|_| !whole.contains(&(layer_idx as u64)))
         {
-            own.attention.top_keys = Some(TopKeys {
-                n: side * side,
-                by: KeyRank::Window(GridWindow {
-                    rows: side,
-                    columns: side,
-                    n_first: 0,
-                    shift: [0; 2],
-                    per_query: 1,
-                }),
-            });
+            see_window(own, GridWindow::plain([side; 2]), side * side);
         }
     }
     Ok(spec)

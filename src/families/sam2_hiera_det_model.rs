@@ -84,6 +84,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         shares_first: false,
         grid: [n_rows, n_columns],
         n_moments: 1,
+        moments: None,
         resampled: Some(Resampling::Nearest),
         has_channels_first: true,
         tiles: Some(TilePositions {

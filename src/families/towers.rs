@@ -8,7 +8,7 @@ use super::aliases;
 use super::find::named;
 
 /// Two-tower model types, and the default types of their towers.
-const TWO: [(&str, &str, &str); 12] = [
+const TWO: [(&str, &str, &str); 13] = [
     ("aimv2", "aimv2_text_model", "aimv2_vision_model"),
     ("align", "align_text_model", "align_vision_model"),
     ("altclip", "altclip_text_model", "altclip_vision_model"),
@@ -29,6 +29,11 @@ const TWO: [(&str, &str, &str); 12] = [
     ("owlvit", "owlvit_text_model", "owlvit_vision_model"),
     ("siglip", "siglip_text_model", "siglip_vision_model"),
     ("siglip2", "siglip2_text_model", "siglip2_vision_model"),
+    (
+        "videoprism",
+        "videoprism_text_model",
+        "videoprism_vision_model",
+    ),
 ];
 
 /// A tower, and remarks on it.

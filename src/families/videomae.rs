@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::reading::processor::Processor;
 use super::reading::task_rules::{NormedMean, TaskRules};
 use super::reading::vit_like::{
-    self, Biases, Kernel, Keys, Moments, Names, OF_MOST, OF_VIT, Pictures, Reads, VitLike,
+    self, Biases, Kernel, Keys, MomentPlaces, Moments, Names, OF_MOST, OF_VIT, Pictures, Reads,
+    VitLike,
 };
 use super::{Family, vit};
 
@@ -48,6 +49,8 @@ const LIKE: VitLike = VitLike {
         moments: Some(Moments {
             frames: ("num_frames", 16),
             sines: Some(Sines::Interleaved),
+            places: MomentPlaces::All,
+            have_classes: false,
         }),
         processor: Processor::VIDEOMAE,
         ..vit::PICTURES

@@ -5,14 +5,22 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_spec::ModelSpec;
 
 use super::reading::processor::Processor;
-use super::reading::vit_like::{self, Kernel, Keys, Moments, OF_MOST, Pictures, Reads, VitLike};
+use super::reading::vit_like::{
+    self, Kernel, Keys, MomentPlaces, Moments, OF_MOST, Pictures, Reads, VitLike,
+};
 use super::{Family, vit};
 
 pub const FAMILY: Family = Family::own("vivit", "Vivit", read);
 
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    const BOX: &str = "tubelet_size";
-    let stated = reader.numbers(BOX)?.unwrap_or(vec![2, 16, 16]);
+/// The key of the frames, rows and columns that are seen at once.
+pub(super) const BOX: &str = "tubelet_size";
+
+/// Frames that are seen at once, and the side of the squares that they are cut into.
+///
+/// # Errors
+/// When squares have other sides, or a number is impossible.
+pub(super) fn of_box(reader: &mut Reader<'_>, usual: [u64; 3]) -> Result<(usize, usize)> {
+    let stated = reader.numbers(BOX)?.unwrap_or(usual.to_vec());
     let Some([frames, rows, columns]) = <[u64; 3]>::try_from(stated.as_slice())
         .ok()
         .filter(|all| all.iter().all(|n| (1..=1 << 10).contains(n)))
@@ -25,6 +33,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let problem = format!("expected as many rows as columns, found {stated:?}");
         return Err(Error::config(reader.path(), BOX, problem));
     }
+    Ok((frames, rows))
+}
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let (frames, rows) = of_box(reader, [2, 16, 16])?;
     let like = VitLike {
         keys: Keys {
             aside: &["pooler_output_size", "pooler_act"],
@@ -37,6 +50,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             moments: Some(Moments {
                 frames: ("num_frames", 32),
                 sines: None,
+                places: MomentPlaces::All,
+                have_classes: false,
             }),
             patch: rows,
             processor: Processor::VIVIT,

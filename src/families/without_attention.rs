@@ -23,6 +23,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("convnextv2", CONVOLUTIONS),
     ("dac", CONVOLUTIONS),
     ("dinov3_convnext", CONVOLUTIONS),
+    ("edgetam_vision_model", CONVOLUTIONS),
     ("efficientnet", CONVOLUTIONS),
     ("encodec", TIME_AND_MEMORY),
     ("falcon_mamba", SCAN),
@@ -94,6 +95,8 @@ const DEFORMABLE: &str =
 const HALVES: &str =
     "its first layers halve the number of rows between attention and feed-forward layer";
 const OF_ANOTHER: &str = "its layers attend to keys and values that another model computes";
+const MASKS: &str =
+    "its pictures pass through convolutions, and what attends to them to find masks is not read";
 const AMONG_CONVOLUTIONS: &str =
     "its convolutions, between which one head attends from place to place, are not read";
 
@@ -109,9 +112,15 @@ const NOT_READ: &[(&str, &str)] = &[
     ("deformable_detr", DEFORMABLE),
     ("deimv2", DEFORMABLE),
     (
+        "dinat",
+        "each patch sees a window of its own, of the patches around it (neighbourhood attention)",
+    ),
+    (
         "dory",
         "its layers run several times, on rows of length 1 that each layer moves by a learned share (nGPT)",
     ),
+    ("edgetam", MASKS),
+    ("edgetam_video", MASKS),
     ("emu3_vqgan", AMONG_CONVOLUTIONS),
     (
         "funnel",
@@ -126,12 +135,24 @@ const NOT_READ: &[(&str, &str)] = &[
         "it draws the keys at random by which it chooses the queries that attend (ProbSparse attention)",
     ),
     ("janus_vqgan", AMONG_CONVOLUTIONS),
+    (
+        "levit",
+        "several convolutions make its patches, and attention alone makes fewer of them between stages",
+    ),
+    (
+        "mobilevit",
+        "its convolutions, between which patches attend to each other, are not read",
+    ),
     ("moshi_depth", "each position has maps of its own"),
     ("pp_doclayout_v2", DEFORMABLE),
     ("pp_doclayout_v3", DEFORMABLE),
     ("pp_doclayout_v4", DEFORMABLE),
     ("rt_detr", DEFORMABLE),
     ("rt_detr_v2", DEFORMABLE),
+    (
+        "swin2sr",
+        "its convolutions, between which windows of patches attend to each other, are not read",
+    ),
     (
         "t5gemma2",
         "its decoder sees the encoder's tokens and its own in one softmax; its encoder opens where it is saved alone",

@@ -13,6 +13,7 @@ use super::context::BlockContext;
 use super::copies::repeat;
 use super::emit::{emit, offer, raw};
 use super::feed_forward::feed_forward_of_all;
+use super::first_rows::leave_out_firsts;
 use super::grid_maps::pool_residual;
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
@@ -137,7 +138,9 @@ pub(super) fn attention_output<O: Ops>(
         (Some(heads), Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
             let experts = own.projections.experts.as_deref();
             let about = (own.attention.n_heads, &**weights, experts);
-            Some(output(context, about, heads, o, &mut s.attention, hooks)?)
+            let ran = output(context, about, heads, o, &mut s.attention, hooks)?;
+            leave_out_firsts(context, own.projections.firsts, &mut s.attention.out)?;
+            Some(ran)
         }
         _ => None,
     };

@@ -10,6 +10,7 @@ use attnscope_spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
 use super::attend::attend;
 use super::block_weights::AttentionWeights;
 use super::context::BlockContext;
+use super::first_rows::change_firsts;
 use super::global_tokens::{measure_globals, tell_globals};
 use super::grid_maps::OtherKeys;
 use super::hook::{Hooks, NoHooks};
@@ -79,6 +80,7 @@ pub(super) fn run_heads<O: Ops>(
         ops.multiply(&mut s.z, &s.gate)?;
     }
     ablate(context, of.exceptions, spec.d_value, &mut s.z)?;
+    change_firsts(context, of.projections.firsts, &mut s.z)?;
     Ok(summaries)
 }
 

@@ -15,6 +15,7 @@ use super::block_weights::BlockWeights;
 use super::context::BlockContext;
 use super::hook::Hooks;
 use super::merge::{join_rows, merge_patches};
+use super::moments::add_moments;
 use super::recurrent::{self, FinalStates};
 use super::scratch::Scratch;
 
@@ -117,6 +118,9 @@ pub fn run_layer<O: Ops>(
             }
             if let Some(table) = block.joined.as_deref() {
                 join_rows(context, table, resid)?;
+            }
+            if let Some(rows) = block.moments.as_deref() {
+                add_moments(context, rows, resid)?;
             }
             Ok(LayerRun {
                 attention: ran.attention,

@@ -8,6 +8,7 @@ use attnscope_prompt::{Picture, taps};
 use attnscope_spec::{Model, PatchLayout, PatchSpec, Resampling};
 
 use super::embed::apply_norm;
+use super::moments::add_moment_rows;
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
@@ -216,7 +217,12 @@ pub(super) fn patch_positions(
         let from = match place.checked_sub(of_firsts.len()) {
             None => of_firsts[*place].and_then(|row| first.chunks(width).nth(row)),
             Some(patch_idx) => {
-                let row = grid.chunks(width).nth(patch_idx);
+                let place = match stored.n_moments {
+                    1 => patch_idx % (wanted[0] * wanted[1]).max(1),
+                    _ => patch_idx,
+                };
+                let row = grid.chunks(width).nth(place);
+                let row = row.filter(|_| patch_idx < picture.n_patches());
                 Some(row.ok_or_else(|| {
                     Error::Prompt(format!("position {place} lies outside the picture"))
                 })?)
@@ -230,6 +236,15 @@ pub(super) fn patch_positions(
                 .zip(shared)
                 .for_each(|(to, value)| *to += value);
         }
+    }
+    if let Some(moments) = &stored.moments {
+        add_moment_rows(
+            tensors,
+            moments,
+            (picture, of_firsts.len()),
+            places,
+            &mut rows,
+        )?;
     }
     Ok(rows)
 }

@@ -1,5 +1,5 @@
-//! Whole matrices of maps that are stored otherwise: in groups, as some of the inputs of another, in two tensors, or for both halves of
-//! an input.
+//! Whole matrices of maps that are stored otherwise: in groups, as some of the inputs of another, in two tensors, for both halves of an
+//! input, or as two maps that follow each other.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,6 +7,7 @@ use std::ops::Range;
 use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::Result;
 use attnscope_compute::kernels::vectors::columns;
+use attnscope_compute::kernels::{Matrix, MatrixMut, Threads, product};
 use attnscope_compute::ops::{HostLinear, HostWeight};
 use attnscope_spec::{LastInputs, LinearSource};
 
@@ -72,5 +73,48 @@ pub(super) fn for_both_halves(once: HostLinear<'_>) -> HostLinear<'_> {
         n_in: 2 * once.n_in,
         weight: HostWeight::F32(Cow::Owned(twice)),
         ..once
+    }
+}
+
+/// Makes one map of two that follow each other.
+pub(super) fn followed<'a>(first: &HostLinear<'_>, then: &HostLinear<'_>) -> HostLinear<'a> {
+    let (of_first, of_then) = (first.widened(), then.widened());
+    let of = |linear: &HostLinear<'_>, values| {
+        if linear.is_input_major {
+            Matrix::row_major(values, linear.n_in, linear.n_out).transposed()
+        } else {
+            Matrix::row_major(values, linear.n_out, linear.n_in)
+        }
+    };
+    let (n_out, n_in) = (then.n_out, first.n_in);
+    let mut weight = vec![0.0; n_out * n_in]; // [n_out, n_in]
+    product(
+        &mut MatrixMut::new(&mut weight, n_out, n_in, n_in),
+        of(then, &of_then),
+        of(first, &of_first),
+        false,
+        Threads::Pool,
+    );
+    let mut bias = vec![0.0; n_out];
+    if let Some(before) = &first.bias {
+        product(
+            &mut MatrixMut::new(&mut bias, n_out, 1, 1),
+            of(then, &of_then),
+            Matrix::row_major(before, before.len(), 1),
+            false,
+            Threads::One,
+        );
+    }
+    if let Some(behind) = &then.bias {
+        let pairs = bias.iter_mut().zip(&**behind);
+        pairs.for_each(|(to, value)| *to += value);
+    }
+    HostLinear {
+        n_out,
+        n_in,
+        weight: HostWeight::F32(Cow::Owned(weight)),
+        is_input_major: false,
+        bias: Some(Cow::Owned(bias)),
+        grams: Default::default(),
     }
 }

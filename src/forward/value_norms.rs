@@ -20,14 +20,14 @@ pub(super) fn tell_norms(norms: Option<&[Vec<f32>]>, hooks: &mut dyn Hooks) -> R
 }
 
 /// Computes ‖v W_O‖ of every head and key from projected values; unknown where copies of a sequence run, or where a norm
-/// stands between them and W_O, or a head's own value is taken out. // [head][key]
+/// stands between them and W_O, a head's own value is taken out, or class tokens get something else. // [head][key]
 pub(super) fn value_norms<O: Ops>(
     context: &BlockContext<'_, O>,
     (attention, projections): (&AttentionSpec, &ProjectionSpec),
     o: &O::Linear<'_>,
     s: &AttentionScratch<O>,
 ) -> Result<Option<Vec<Vec<f32>>>> {
-    if context.copies.is_some() || projections.changes_z() {
+    if context.copies.is_some() || !projections.weighs_values() {
         return Ok(None);
     }
     let values = (&s.v, attention.n_kv_heads);

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::low_rank::with_low_rank;
 use super::norms::read_norm;
 use super::rounded::{largest_beside, rounded};
-use super::stored_forms::{for_both_halves, whole_of, with_last_inputs};
+use super::stored_forms::{followed, for_both_halves, whole_of, with_last_inputs};
 
 /// Reader of weights for one device.
 pub(super) struct WeightReader<'a, O> {
@@ -118,6 +118,11 @@ pub(super) fn read_linear<'a>(
         let (n_out, outputs) = (source.n_stored_out, 0..source.n_out());
         let whole = with_last_inputs(tensors, first, (last, n_out), outputs)?;
         return Ok(scaled(rounded(whole, source.rounded, None), source.scale));
+    }
+    if let Some((first, then)) = source.before_then() {
+        let first = read_linear(tensors, &first, false, fused, pace)?;
+        let then = read_linear(tensors, then, false, &Fused::default(), pace)?;
+        return Ok(followed(&first, &then));
     }
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE && source.low_rank.is_none();

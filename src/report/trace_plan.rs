@@ -146,7 +146,7 @@ impl TracePlan {
             plan.heads.insert((stack, layer_idx), heads);
             let n_kv_heads = plan.kv_heads(stack, layer_idx, attention).len();
             let maps = spec.projections(stack, layer_idx);
-            let has_value_norms = maps.is_none_or(|maps| !maps.changes_z());
+            let has_value_norms = maps.is_none_or(|maps| maps.weighs_values());
             for hook in plan.hooks.clone() {
                 let shape = match hook {
                     Hook::ValueNorms | Hook::Contribution if !has_value_norms => continue,

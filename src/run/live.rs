@@ -37,7 +37,7 @@ pub type Told<'a> = &'a mut dyn FnMut(&str, usize, usize);
 /// Returns the request for a prompt, and for what the user declares of the code.
 ///
 /// # Errors
-/// When the prompt is a picture.
+/// When the prompt is a picture, or the target a text.
 pub fn live_request(
     prompt: Option<&attnscope_prompt::Request>,
     declared: &Declared,
@@ -64,8 +64,13 @@ pub fn live_request(
         }
         Source::Values(values) => request.values = Some(values.clone()),
     }
-    if let Target::Ids(ids) = &prompt.target {
-        request.target = Some(ids.clone());
+    match &prompt.target {
+        Target::Ids(ids) => request.target = Some(ids.clone()),
+        Target::Text(_) => {
+            let problem = "a live model takes its target as token ids: expected --target-tokens, found --target-text";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        Target::Generate(_) => {}
     }
     Ok(request)
 }

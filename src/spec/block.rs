@@ -8,6 +8,7 @@ use super::conformer::ConformerSpec;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::merge::MergeSpec;
 use super::mixers::TokenMixer;
+use super::patches::MomentRows;
 use super::projection::ProjectionSpec;
 use super::quirks::{LastMixer, NarrowBranch, SumWeights, TokenBranch};
 use super::rows::BlockRow;
@@ -106,6 +107,8 @@ pub struct BlockSpec {
     pub merge: Option<Box<MergeSpec>>,
     /// Learned rows that stand before all others in the next block and those behind it.
     pub joined: Option<Box<TableSource>>,
+    /// Rows of the moments of a video, which are added to those of their patches behind the block.
+    pub moments: Option<Box<MomentRows>>,
 }
 
 impl BlockSpec {
@@ -160,6 +163,7 @@ impl BlockSpec {
             row: None,
             merge: None,
             joined: None,
+            moments: None,
         }
     }
 

@@ -76,7 +76,8 @@ pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
 pub use patches::{
-    GridPositions, LearnedTokens, LinePositions, PatchLayout, PatchSpec, Resampling, TilePositions,
+    GridPositions, LearnedTokens, LinePositions, MomentRows, PatchLayout, PatchSpec, Resampling,
+    TilePositions,
 };
 pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;
@@ -84,7 +85,7 @@ pub use projected::{
     BiasGate, DistanceRows, HeadGrowth, HeadScales, LatentSharing, LatentSpec, MadeValues,
     PairValues, ProfileGate, QueryBiases, RelativeSource, ShareGate, StepSource, ValueBiasSource,
 };
-pub use projection::{GateFunction, ProjectionSpec};
+pub use projection::{FirstRows, GateFunction, ProjectionSpec};
 pub use quirks::{LastMixer, NarrowBranch, PoolingSpec, SumRule, SumWeights, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
 pub use rows::{

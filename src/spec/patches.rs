@@ -79,14 +79,31 @@ pub struct GridPositions {
     pub shares_first: bool,
     /// Number of stored rows and columns.
     pub grid: [usize; 2],
-    /// How many grids are stored, one for each moment.
+    /// How many grids are stored, one for each moment; one alone counts for all of them.
     pub n_moments: usize,
+    /// Rows of moments, which are added to their patches besides.
+    pub moments: Option<MomentRows>,
     /// How positions are resampled for a picture with another grid; `None` if another grid is not supported.
     pub resampled: Option<Resampling>,
     /// Whether channels are stored before rows and columns, as those of a picture.
     pub has_channels_first: bool,
     /// Positions by the place in a window, which are added; the windows lie side by side from the first patch on.
     pub tiles: Option<TilePositions>,
+}
+
+/// A stored row for each moment of a video. // [1, moment, width]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MomentRows {
+    pub tensor: String,
+    pub n: usize,
+    pub width: usize,
+}
+
+impl MomentRows {
+    /// The required shape.
+    pub fn shape(&self) -> Vec<usize> {
+        vec![1, self.n, self.width]
+    }
 }
 
 /// Stored positions of the places of a window, whose channels come first. // [1, width, row, column]
@@ -105,9 +122,12 @@ impl GridPositions {
     ) -> impl Iterator<Item = (&'static str, &String, Vec<usize>)> {
         let tiles = self.tiles.iter();
         let tiles = tiles.map(move |tiles| ("tiles", &tiles.tensor, tiles.shape(width)));
+        let moments = self.moments.iter();
+        let moments = moments.map(|rows| ("moments", &rows.tensor, rows.shape()));
         [("grid", &self.tensor, self.shape.clone())]
             .into_iter()
             .chain(tiles)
+            .chain(moments)
     }
 }
 

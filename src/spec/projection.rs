@@ -34,6 +34,27 @@ impl fmt::Display for GateFunction {
     }
 }
 
+/// What becomes of what heads give to the learned tokens before a picture's patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstRows {
+    /// The same as of what they give to patches.
+    AsOthers,
+    /// It is left out, and so is the bias of the output map: the tokens pass by.
+    LeftOut,
+    /// Each of them gets the mean of what all get.
+    Averaged,
+}
+
+impl fmt::Display for FirstRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AsOthers => "as others",
+            Self::LeftOut => "left out",
+            Self::Averaged => "averaged",
+        })
+    }
+}
+
 /// Query, key, value and output maps of one attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProjectionSpec {
@@ -104,6 +125,7 @@ pub struct ProjectionSpec {
     pub experts: Option<Box<HeadExperts>>,
     /// A second stream that attends together with the residual; the attention's d_head counts the columns of both.
     pub side: Option<Box<SideStream>>,
+    pub firsts: FirstRows,
 }
 
 impl ProjectionSpec {
@@ -145,6 +167,7 @@ impl ProjectionSpec {
             indexer: None,
             experts: None,
             side: None,
+            firsts: FirstRows::AsOthers,
         }
     }
 
@@ -170,9 +193,15 @@ impl ProjectionSpec {
         self.z_norm.is_some() || self.own_value_shares.is_some() || self.experts.is_some()
     }
 
+    /// Whether every query gets the values that it weighs, each of which has a length of its own behind the output map.
+    pub fn weighs_values(&self) -> bool {
+        !self.changes_z() && self.firsts == FirstRows::AsOthers
+    }
+
     /// Whether what a head gives of one key depends on what it takes from others.
     pub fn joins_keys(&self) -> bool {
-        self.norm_of_each_z().is_some() || self.own_value_shares.is_some()
+        let is_averaged = self.firsts == FirstRows::Averaged;
+        self.norm_of_each_z().is_some() || self.own_value_shares.is_some() || is_averaged
     }
 
     /// The norm over all heads' outputs together.

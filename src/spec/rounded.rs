@@ -61,6 +61,9 @@ impl WeightFormat {
 
     fn map(self, linear: &mut LinearSource) {
         linear.rounded = Some(self);
+        if let Some(then) = linear.then.as_deref_mut() {
+            self.map(then);
+        }
     }
 
     fn maps<'a>(self, linears: impl IntoIterator<Item = &'a mut LinearSource>) {

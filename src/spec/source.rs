@@ -86,6 +86,8 @@ pub struct LinearSource {
     pub factors: Option<OutputFactors>,
     /// The product of two stored matrices that is added to the weight.
     pub low_rank: Option<LowRank>,
+    /// A map of the outputs, to as many, that follows.
+    pub then: Option<Box<Self>>,
     /// The stored matrix is applied to both halves of the input.
     pub applies_to_both_halves: bool,
     /// Rounds the weights after they were read. Set by what-ifs only.
@@ -159,6 +161,7 @@ impl LinearSource {
             last_inputs: None,
             factors: None,
             low_rank: None,
+            then: None,
             applies_to_both_halves: false,
             rounded: None,
         }
@@ -337,6 +340,16 @@ impl LinearSource {
             ..self.clone()
         };
         Some((first, last))
+    }
+
+    /// The map before the one that follows, and that one; `None` unless one follows.
+    pub fn before_then(&self) -> Option<(Self, &Self)> {
+        let then = self.then.as_deref()?;
+        let first = Self {
+            then: None,
+            ..self.clone()
+        };
+        Some((first, then))
     }
 
     /// Number of inputs of the stored matrix, or of a group of it.

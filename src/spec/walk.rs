@@ -6,15 +6,16 @@ mod conformer;
 mod feed_forward;
 mod merge;
 mod norm;
+mod parts;
 
 use std::fmt::Arguments;
 
 use crate::mixers::MixerPart;
-use crate::roles::{Division, Heads, RoleVisitor, Source, Use, Visited};
+use crate::roles::{Division, RoleVisitor, Source, Use, Visited};
 use crate::{
     BlockSpec, ConstantRow, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource, ModelSpec,
-    NormSource, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates, StreamWeights,
-    TableSource, TokenMixer,
+    Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates, StreamWeights, TableSource,
+    TokenMixer,
 };
 
 impl ModelSpec {
@@ -128,22 +129,7 @@ impl<'v, 'a> Walk<'v, 'a> {
             };
             self.push(format_args!("{key}.bias"), Source::Bias(linear), of_bias);
         }
-        if let Some((tensor, shape)) = &linear.second_bias {
-            self.vector(format_args!("{key}.second_bias"), tensor, shape.clone());
-        }
-        if let Some(added) = &linear.low_rank {
-            for (what, (tensor, shape)) in ["down", "up"].iter().zip(added.tensors(linear)) {
-                self.vector(format_args!("{key}.low_rank.{what}"), tensor, shape);
-            }
-        }
-        if let Some(last) = &linear.last_inputs {
-            let shape = vec![last.n, linear.n_stored_out];
-            self.vector(format_args!("{key}.last_inputs"), &last.tensor, shape);
-        }
-        if let Some(factors) = &linear.factors {
-            let shape = factors.stored_shape(linear.n_out());
-            self.vector(format_args!("{key}.factors"), &factors.tensor, shape);
-        }
+        self.parts(key, linear);
         self.push(key, Source::Matrix(linear), division);
     }
 

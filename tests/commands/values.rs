@@ -192,7 +192,6 @@ fn values_are_the_only_prompt() {
         &["--tokens", "1,2"],
         &["--text-file", "a.txt"],
         &["--image", "a.png"],
-        &["--target-text", "a"],
         &["--inputs", "a.jsonl"],
     ] {
         let (code, _, error) = file.run(&[&["report", VECTORS], flags].concat());
@@ -203,6 +202,12 @@ fn values_are_the_only_prompt() {
     assert_eq!(code, 2);
     assert!(
         error.contains("expected one prompt, found another with"),
+        "{error}"
+    );
+    let (code, _, error) = file.run(&["report", VECTORS, "--target-text", "a"]);
+    assert_eq!(code, 2);
+    assert!(
+        error.contains("expected --target-tokens, found --target-text"),
         "{error}"
     );
 }

@@ -100,6 +100,9 @@ fn heads_run_alone_as_among_others() {
         ("hiera", 0),
         ("sam2_hiera_det_model", 0),
         ("cvt", 0),
+        ("timesformer", usize::MAX),
+        ("timesformer", 0),
+        ("videoprism_vision_model", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");

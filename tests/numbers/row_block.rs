@@ -128,6 +128,7 @@ fn heads_with_steps_in_rows_and_columns_agree() {
                 n_first: 0,
                 shift,
                 per_query: 1,
+                is_spread: false,
             }),
         };
         let spec = AttentionSpec {

@@ -282,13 +282,7 @@ mod tests {
     fn windows_at_the_ends_have_empty_places_below_and_to_the_right() {
         let steps = GridSteps {
             grid: [3, 5],
-            window: Some(GridWindow {
-                rows: 2,
-                columns: 3,
-                n_first: 0,
-                shift: [0; 2],
-                per_query: 1,
-            }),
+            window: Some(GridWindow::plain([2, 3])),
         };
         assert!(steps.has_empty_places());
         assert_eq!((steps.whole(), steps.n_steps()), ([4, 6], [3, 5]));

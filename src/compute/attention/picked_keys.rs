@@ -298,13 +298,7 @@ mod tests {
     #[test]
     fn windows_of_a_picture_are_cut_from_its_first_patch_and_smaller_at_its_ends() {
         let visibility = Visibility::of_self(Mask::with_width(false, None), 12, None);
-        let window = GridWindow {
-            rows: 2,
-            columns: 2,
-            n_first: 0,
-            shift: [0; 2],
-            per_query: 1,
-        };
+        let window = GridWindow::plain([2, 2]);
         // 4 rows of 3 columns.
         let picks = PickedKeys::of_windows(window, 3, (&visibility, 2));
         let row = |query_idx: usize| -> Vec<usize> {
@@ -343,14 +337,39 @@ mod tests {
     }
 
     #[test]
+    fn patches_of_a_spread_window_lie_apart_and_tokens_before_them_see_themselves() {
+        let visibility = Visibility::of_self(Mask::with_width(false, None), 14, None);
+        let window = GridWindow {
+            n_first: 2,
+            is_spread: true,
+            ..GridWindow::plain([2, 3])
+        };
+        // Two tokens, and 4 rows of 3 columns: two moments of 2 × 3 patches.
+        let picks = PickedKeys::of_windows(window, 3, (&visibility, 1));
+        let seen = |query: usize| -> Vec<usize> {
+            (0..14).filter(|key| picks.has(0, query, *key)).collect()
+        };
+        assert_eq!([seen(0), seen(1)], [[0], [1]]);
+        assert_eq!([seen(2), seen(9)], [[2, 8], [3, 9]]);
+        // Every second row and column.
+        let window = GridWindow {
+            n_first: 0,
+            ..GridWindow {
+                columns: 2,
+                ..window
+            }
+        };
+        let picks = PickedKeys::of_windows(window, 3, (&visibility, 1));
+        let seen: Vec<usize> = (0..12).filter(|key| picks.has(0, 2, *key)).collect();
+        assert_eq!(seen, [0, 2, 6, 8]);
+    }
+
+    #[test]
     fn a_query_of_several_keys_sees_the_window_of_its_first() {
         let visibility = Visibility::of_cross(Mask::with_width(false, None), (4, None), (16, None));
         let window = GridWindow {
-            rows: 2,
-            columns: 2,
-            n_first: 0,
-            shift: [0; 2],
             per_query: 2,
+            ..GridWindow::plain([2, 2])
         };
         // 2 × 2 queries of 4 × 4 keys.
         let picks = PickedKeys::of_windows(window, 4, (&visibility, 1));

@@ -22,7 +22,8 @@ pub enum KeyRank {
     Window(GridWindow),
 }
 
-/// Windows of a picture's patches, cut from the first row and column on; those at the other ends may be smaller.
+/// Windows of a picture's patches, cut from the first row and column on; those at the other ends may be smaller. The patches of a video
+/// are one picture, whose rows are those of all moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GridWindow {
     pub rows: usize,
@@ -34,13 +35,31 @@ pub struct GridWindow {
     pub shift: [usize; 2],
     /// Rows, and columns, of keys to one query: 1 if both are of the same grid.
     pub per_query: usize,
+    /// Set if the patches of a window lie as many rows, and columns, apart as `rows` and `columns` say, and not side by side. Tokens
+    /// before the patches then see themselves alone.
+    pub is_spread: bool,
 }
 
 impl GridWindow {
+    /// Windows of so many rows and columns, side by side from the first patch on.
+    pub fn plain([rows, columns]: [usize; 2]) -> Self {
+        Self {
+            rows,
+            columns,
+            n_first: 0,
+            shift: [0; 2],
+            per_query: 1,
+            is_spread: false,
+        }
+    }
+
     /// Row and column of the window of a token, in a picture of this many columns of patches.
     pub fn of(self, token_idx: usize, n_columns: usize) -> [usize; 2] {
         let n_columns = n_columns.max(1);
         let Some(patch_idx) = token_idx.checked_sub(self.n_first) else {
+            if self.is_spread {
+                return [usize::MAX, token_idx];
+            }
             let across = n_columns.div_ceil(self.columns.max(1));
             return [token_idx / across, token_idx % across];
         };
@@ -71,6 +90,9 @@ impl GridWindow {
 
     /// Which window a row is in for axis 0, or a column for axis 1.
     fn nth(self, axis: usize, at: usize) -> usize {
+        if self.is_spread {
+            return at % self.side(axis);
+        }
         (at + self.before(axis)) / self.side(axis)
     }
 
@@ -124,6 +146,11 @@ impl fmt::Display for TopKeys {
         match self.by {
             KeyRank::Scores => Ok(()),
             KeyRank::Indexer(KeyBlocks::SINGLE) => f.write_str(" by indexer"),
+            KeyRank::Window(window) if window.is_spread => write!(
+                f,
+                " in windows of patches {} rows and {} columns apart",
+                window.rows, window.columns
+            ),
             KeyRank::Window(window) => {
                 write!(
                     f,

@@ -246,11 +246,8 @@ impl HieraLike {
                 let steps = GridSteps {
                     grid,
                     window: (window > 0).then_some(GridWindow {
-                        rows: window,
-                        columns: window,
-                        n_first: 0,
-                        shift: [0; 2],
                         per_query: side,
+                        ..GridWindow::plain([window; 2])
                     }),
                 };
                 see_windows(&mut block, steps, Distances::Nothing);

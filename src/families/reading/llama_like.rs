@@ -392,8 +392,11 @@ fn norm_eps(reader: &mut Reader<'_>, norm: NormStyle) -> Result<f64> {
     }
 }
 
-/// Reads a cap, if the family has one.
-fn cap(
+/// Reads a cap of scores or logits, if the family has one; the rule is a key and its default.
+///
+/// # Errors
+/// When it is 0.
+pub fn cap(
     reader: &mut Reader<'_>,
     knob: &'static str,
     rule: Option<(&str, f64)>,

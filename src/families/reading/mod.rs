@@ -48,6 +48,7 @@ pub(super) mod torch_layers;
 pub(super) mod torch_lstm;
 pub(super) mod two_names;
 pub(super) mod typed_rotation;
+mod vit_blocks;
 pub(super) mod vit_like;
 mod vit_pictures;
 mod vit_places;

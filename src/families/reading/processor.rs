@@ -224,6 +224,7 @@ impl Stated {
             Size::Within { .. } | Size::Longest(_) | Size::Between { .. } | Size::Sheet(_)
         );
         self.check_sheet(class)?;
+        self.check_kind()?;
         for key in [
             if pads { "" } else { "do_pad" },
             // A share is cropped already.
@@ -318,6 +319,20 @@ impl Stated {
             std,
             ..plain
         })
+    }
+
+    /// Refuses a class that resizes values, from corner to corner, and not bytes.
+    fn check_kind(&self) -> Result<()> {
+        const KIND: &str = "image_processor_type";
+        let name = self.get(KIND).and_then(Value::as_str);
+        let is_otherwise = name.is_some_and(|name| name.starts_with("ZoeDepth"));
+        if is_otherwise && (self.flag("do_resize", true)? || self.flag("do_pad", true)?) {
+            return Err(self.wrong(
+                KIND,
+                "a class that resizes bytes: padding and resizing of values is not read",
+            ));
+        }
+        Ok(())
     }
 
     fn filter(&self, class: Processor) -> Result<Filter> {
@@ -450,6 +465,10 @@ mod tests {
             (r#"{"image_mean": [1, 2]}"#, "image_mean"),
             (r#"{"do_pad": true}"#, "do_pad"),
             (r#"{"crop_pct": 0.9}"#, "crop_pct"),
+            (
+                r#"{"image_processor_type": "ZoeDepthImageProcessor"}"#,
+                "image_processor_type",
+            ),
             (r#"{"max_num_patches": 256}"#, "max_num_patches"),
             (r#"{"ensure_multiple_of": 100}"#, "ensure_multiple_of"),
             (r#"{"keep_aspect_ratio": true}"#, "keep_aspect_ratio"),

@@ -160,6 +160,11 @@ impl Processor {
         crop: Some(224),
         ..Self::VIT
     };
+    pub const TIMESFORMER: Self = Self {
+        mean: IMAGENET_MEAN,
+        std: IMAGENET_STD,
+        ..Self::VIDEOMAE
+    };
     pub const VIVIT: Self = Self {
         size: Size::Shortest(256),
         signed: true,

@@ -410,6 +410,7 @@ impl Reading<'_> {
             shares_first: false,
             grid: stored,
             n_moments: 1,
+            moments: None,
             resampled: None,
             has_channels_first: false,
             tiles: None,

@@ -248,11 +248,8 @@ impl SwinLike {
             Windows::FilledUp | Windows::Whole => side,
         };
         Ok(GridWindow {
-            rows: side,
-            columns: side,
-            n_first: 0,
             shift: [shift; 2],
-            per_query: 1,
+            ..GridWindow::plain([side; 2])
         })
     }
 }

@@ -4,13 +4,13 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Firsts, Size};
 use attnscope_spec::{
-    EmbedSpec, GridPositions, LearnedTokens, LinearSource, PatchLayout, PatchSpec, PositionTable,
-    Resampling, TableSource,
+    EmbedSpec, GridPositions, LearnedTokens, LinearSource, MomentRows, PatchLayout, PatchSpec,
+    PositionTable, Resampling, TableSource,
 };
 
 use super::processor::{Processor, preprocessing};
 use super::vit_like::NormRule;
-use super::vit_places::{Behind, Lines, Moments, Turn};
+use super::vit_places::{Behind, Lines, MomentPlaces, Moments, Turn};
 
 /// Pictures, as rows of patches.
 #[derive(Debug, Clone, Copy)]
@@ -146,6 +146,7 @@ pub(super) fn of_pictures(
             let along = reader.size_or(key, key, default, Origin::Default(key.to_owned()))?;
             along.saturating_mul(along)
         }
+        None if pictures.moments.is_some_and(|moments| moments.have_classes) => n_moments,
         None => 1,
     };
     let firsts = Firsts {
@@ -207,7 +208,12 @@ pub(super) fn of_pictures(
         Behind::Class => 1,
         Behind::Registers => n_registers,
     };
-    let n_rows = n_placed + n_moments * grid[0] * grid[1];
+    let of_moments = pictures.moments.map(|moments| moments.places);
+    let n_grids = match of_moments {
+        Some(MomentPlaces::Shared | MomentPlaces::SharedAnd(_)) => 1,
+        Some(MomentPlaces::All) | None => n_moments,
+    };
+    let n_rows = n_placed + n_grids * grid[0] * grid[1];
     let positions = pictures.positions.map(|name| format!("{base}{name}"));
     let n_patches = match preprocessing.fixed_size() {
         Some([height, width]) => (height / patch[0]) * (width / patch[1]),
@@ -245,7 +251,15 @@ pub(super) fn of_pictures(
             n_behind,
             shares_first: pictures.shares_spare,
             grid,
-            n_moments,
+            n_moments: n_grids,
+            moments: match of_moments {
+                Some(MomentPlaces::SharedAnd(name)) => Some(MomentRows {
+                    tensor: format!("{base}{name}"),
+                    n: n_moments,
+                    width: d_model,
+                }),
+                _ => None,
+            },
             resampled: pictures.resampled,
             has_channels_first: false,
             tiles: None,

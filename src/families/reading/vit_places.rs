@@ -35,6 +35,21 @@ pub struct Moments {
     pub frames: (&'static str, usize),
     /// Positions that are computed, all moments in one line.
     pub sines: Option<Sines>,
+    /// What the stored positions are of.
+    pub places: MomentPlaces,
+    /// Whether each moment has a copy of the class token.
+    pub have_classes: bool,
+}
+
+/// What the stored positions of a video are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MomentPlaces {
+    /// Each place of each moment.
+    All,
+    /// The places of one moment, which those of all others share.
+    Shared,
+    /// The same, with a row for each moment besides.
+    SharedAnd(&'static str),
 }
 
 /// How patches turn by row and column, each counted from a number.

@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Origin, Reader};
 use attnscope_compute::attention::{AttentionSpec, Bias, GridSteps, GridWindow, KeyRank, TopKeys};
 use attnscope_compute::error::{Error, Result};
-use attnscope_spec::{BlockSpec, ModelSpec, PairValues, StepSource, TableSource};
+use attnscope_spec::{BlockSpec, ModelSpec, PairValues, SelfSpec, StepSource, TableSource};
 
 use super::note_bias;
 
@@ -38,11 +38,8 @@ impl Windowed<'_> {
     pub fn apply(&self, reader: &mut Reader<'_>, spec: &mut ModelSpec) {
         let [rows, columns] = self.sides;
         let window = (rows * columns > 0).then_some(GridWindow {
-            rows,
-            columns,
             n_first: self.n_first,
-            shift: [0; 2],
-            per_query: 1,
+            ..GridWindow::plain([rows, columns])
         });
         let blocks = spec.stacks[0].blocks_mut();
         let whole: Vec<usize> = (0..blocks.len()).filter(|idx| (self.whole)(*idx)).collect();
@@ -71,15 +68,25 @@ impl Windowed<'_> {
     }
 }
 
+/// What the frames of a still video mean for layers that attend along time.
+pub const ALIKE: &str = "heads over time see frames that are alike but for their positions, so that even attention there is no finding";
+
+/// Lets patches see those of their own window, of which there are at most `n`.
+pub fn see_window(own: &mut SelfSpec, window: GridWindow, n: usize) {
+    own.attention.top_keys = Some(TopKeys {
+        n,
+        by: KeyRank::Window(window),
+    });
+}
+
 /// Lets the patches of a block see their own window, if there are windows, and adds what distances do.
 pub fn see_windows(block: &mut BlockSpec, steps: GridSteps, distances: Distances) {
     let Some(own) = block.own_mut() else {
         return;
     };
-    own.attention.top_keys = steps.window.map(|window| TopKeys {
-        n: window.rows * window.columns,
-        by: KeyRank::Window(window),
-    });
+    if let Some(window) = steps.window {
+        see_window(own, window, window.rows * window.columns);
+    }
     let has_empty_places = steps.has_empty_places();
     if distances == Distances::Nothing && !has_empty_places {
         return;

@@ -182,6 +182,12 @@ impl Picture {
         [at / n_columns, at % n_columns]
     }
 
+    /// The moment of a patch.
+    pub fn moment(&self, patch_idx: usize) -> usize {
+        let n_still = self.grid().iter().product::<usize>();
+        patch_idx / n_still.max(1)
+    }
+
     /// Number of tokens: learned ones, then patches row by row, moment by moment.
     pub fn n_tokens(&self) -> usize {
         self.firsts.len() + self.n_patches()
@@ -207,12 +213,11 @@ impl Picture {
 
     /// Labels of its tokens; rows and columns are counted from 1.
     pub fn labels(&self) -> Vec<String> {
-        let n_still = self.n_patches() / self.n_moments.max(1);
         let patches = (0..self.n_patches()).map(|patch_idx| {
             let [row, column] = self.place(patch_idx).map(|at| at + 1);
             match self.n_moments {
                 1 => format!("r{row} c{column}"),
-                _ => format!("t{} r{row} c{column}", patch_idx / n_still.max(1) + 1),
+                _ => format!("t{} r{row} c{column}", self.moment(patch_idx) + 1),
             }
         });
         self.firsts.labels().chain(patches).collect()

@@ -9,6 +9,9 @@ impl<'a> Walk<'_, 'a> {
             self.merge(name, merge);
         }
         self.table(format_args!("{name}joined"), block.joined.as_deref());
+        if let Some(rows) = block.moments.as_deref() {
+            self.vector(format_args!("{name}moments"), &rows.tensor, rows.shape());
+        }
     }
 
     fn merge(&mut self, name: &str, merge: &'a MergeSpec) {

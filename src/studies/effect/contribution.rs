@@ -247,9 +247,9 @@ impl Tap for Weighing<'_> {
         let Some((attention, projections)) = found else {
             return Ok(());
         };
-        if projections.changes_z() {
+        if !projections.weighs_values() {
             let problem = format!(
-                "{}: a norm of all heads stands between their outputs and the output map, a query's own value is taken out of them, or experts map them, so that a value has no length of its own behind it",
+                "{}: a norm of all heads stands between their outputs and the output map, a query's own value is taken out of them, experts map them, or class tokens share what they get, so that a value has no length of its own behind it",
                 self.model.spec.family
             );
             return Err(Error::Setting(problem));

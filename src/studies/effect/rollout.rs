@@ -10,7 +10,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input};
 use attnscope_run::{Recorded, Tap};
-use attnscope_spec::{Model, Place, Stack};
+use attnscope_spec::{BlockSpec, FirstRows, Model, Place, Stack};
 use rayon::prelude::*;
 
 use super::capture::{of_blocks, sequence_of};
@@ -60,9 +60,11 @@ struct Rolling<'a> {
     /// [position, token]
     rolled: Vec<f32>,
     stacks: Vec<Rollout>,
-    /// Stack of the current layer, if the layer has heads.
-    at: Option<Stack>,
+    /// Stack and number of the current layer, if the layer has heads.
+    at: Option<(Stack, usize)>,
     causal: Vec<(Stack, bool)>,
+    /// Layers whose tokens before a picture's patches share the mean of what all of them get, and the number of these tokens.
+    averaged: (Vec<(Stack, usize)>, usize),
 }
 
 impl<'a> Rolling<'a> {
@@ -86,6 +88,7 @@ impl<'a> Rolling<'a> {
             stacks: Vec::new(),
             at: None,
             causal,
+            averaged: (Vec::new(), 0),
         })
     }
 
@@ -122,7 +125,7 @@ impl Tap for Rolling<'_> {
         if layer_idx == 0 {
             self.begin(stack);
         }
-        self.at = Some(stack);
+        self.at = Some((stack, layer_idx));
         Ok(())
     }
 
@@ -131,15 +134,19 @@ impl Tap for Rolling<'_> {
     }
 
     fn end_of_layer(&mut self) -> Result<()> {
-        let (Some(stack), Some(last)) = (self.at.take(), self.stacks.last_mut()) else {
+        let (Some(at), Some(last)) = (self.at.take(), self.stacks.last_mut()) else {
             return Ok(());
         };
+        let stack = at.0;
         let n = self.sum.n;
         let sum = self
             .sum
             .values
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
+        if self.averaged.0.contains(&at) {
+            average(sum, n, self.averaged.1);
+        }
         // (W + I) / row sum, where W is the mean of all heads: ½W + ½I if rows sum to 1.
         let mut halves = vec![0.0f32; sum.len()];
         halves
@@ -183,6 +190,34 @@ impl Tap for Rolling<'_> {
     }
 }
 
+/// The layers of a model whose tokens before a picture's patches share the mean of what they get, and the number of these tokens.
+fn averaged(model: &Model) -> (Vec<(Stack, usize)>, usize) {
+    let patches = model.spec.main_stack().embed.patches.as_ref();
+    let layers = model.spec.stacks.iter().flat_map(|stack| {
+        let blocks = stack.blocks().iter().enumerate();
+        let averages = |block: &BlockSpec| {
+            let own = block.own();
+            own.is_some_and(|own| own.projections.firsts == FirstRows::Averaged)
+        };
+        let averaged = blocks.filter(move |(_, block)| averages(block));
+        averaged.map(|(layer_idx, _)| (stack.stack, layer_idx))
+    });
+    let n_first = patches.map_or(0, |patches| patches.n_first());
+    (layers.collect(), n_first)
+}
+
+/// Puts the mean of the first rows in the place of each of them. // sums: [query, key]
+fn average(sums: &mut [f64], n_keys: usize, n_first: usize) {
+    let n = (n_first * n_keys).min(sums.len());
+    let rows = &mut sums[..n];
+    for key in 0..n_keys {
+        let own = rows.iter().skip(key).step_by(n_keys);
+        let mean = own.sum::<f64>() / n_first.max(1) as f64;
+        let own = rows.iter_mut().skip(key).step_by(n_keys);
+        own.for_each(|value| *value = mean);
+    }
+}
+
 /// Computes the rollout of every stack, with whole rows for some positions.
 ///
 /// # Errors
@@ -202,6 +237,7 @@ pub fn rollout<O: Ops>(
         (stack.stack, is_causal)
     });
     let mut rolling = Rolling::new(input, positions, causal.collect())?;
+    rolling.averaged = averaged(model);
     run_watched(ops, model, input, &mut rolling, pace)?;
     Ok(rolling.stacks)
 }

@@ -418,6 +418,7 @@ impl Reads<'_> {
                     shares_first: false,
                     grid,
                     n_moments: 1,
+                    moments: None,
                     resampled: None,
                     has_channels_first: false,
                     tiles: None,
