@@ -70,45 +70,33 @@ fn widest() -> Option<Loop> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{
-        _mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_reduce_add_ps, _mm512_set1_ps,
-    };
+    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
     use std::hint::black_box;
 
     use super::{N_CHAINS, N_STEPS};
 
+    /// The loop on vectors of so many values. Every chain is a variable: an array of them would be kept in memory where code is made small.
+    macro_rules! loop_of {
+        ($n_values:literal, $all:ident, $multiply_add:ident, $($chain:ident)*) => {{
+            // Unknown to the compiler, and chosen so that nothing overflows or becomes subnormal.
+            let (by, and) = ($all(black_box(0.5)), $all(black_box(1.0)));
+            $(let mut $chain = and;)*
+            for _ in 0..N_STEPS {
+                $($chain = $multiply_add($chain, by, and);)*
+            }
+            let n_chains = black_box([$($chain),*]).len();
+            assert_eq!(n_chains, N_CHAINS);
+            (2 * $n_values * N_CHAINS * N_STEPS) as f64
+        }};
+    }
+
     #[target_feature(enable = "avx512f")]
     pub fn avx512() -> f64 {
-        // Unknown to the compiler, and chosen so that nothing overflows or becomes subnormal.
-        let (by, and) = (
-            _mm512_set1_ps(black_box(0.5)),
-            _mm512_set1_ps(black_box(1.0)),
-        );
-        let mut chains = [and; N_CHAINS];
-        for _ in 0..N_STEPS {
-            for chain in &mut chains {
-                *chain = _mm512_fmadd_ps(*chain, by, and);
-            }
-        }
-        for chain in chains {
-            black_box(_mm512_reduce_add_ps(chain));
-        }
-        (2 * 16 * N_CHAINS * N_STEPS) as f64
+        loop_of!(16, _mm512_set1_ps, _mm512_fmadd_ps, a b c d e f g h i j k l)
     }
 
     #[target_feature(enable = "avx2,fma")]
     pub fn avx2() -> f64 {
-        let (by, and) = (
-            _mm256_set1_ps(black_box(0.5)),
-            _mm256_set1_ps(black_box(1.0)),
-        );
-        let mut chains = [and; N_CHAINS];
-        for _ in 0..N_STEPS {
-            for chain in &mut chains {
-                *chain = _mm256_fmadd_ps(*chain, by, and);
-            }
-        }
-        black_box(chains);
-        (2 * 8 * N_CHAINS * N_STEPS) as f64
+        loop_of!(8, _mm256_set1_ps, _mm256_fmadd_ps, a b c d e f g h i j k l)
     }
 }

@@ -88,12 +88,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let n_temporal = n(reader, "layers_over_frames", "num_temporal_layers", 4)?;
     let further = format!("{}{FURTHER}", base.trim_end_matches("vision_model."));
-    let n_further = match tensors.contains(&format!("{further}.0.layernorm_before.weight")) {
-        true => n(reader, "layers_behind", "num_auxiliary_layers", 2)?,
-        false => {
-            reader.value("num_auxiliary_layers");
-            0
-        }
+    let n_further = if tensors.contains(&format!("{further}.0.layernorm_before.weight")) {
+        n(reader, "layers_behind", "num_auxiliary_layers", 2)?
+    } else {
+        reader.value("num_auxiliary_layers");
+        0
     };
     let Layers::Blocks(blocks) = &mut spec.stacks[0].layers else {
         return Ok(spec);
