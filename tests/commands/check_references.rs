@@ -89,7 +89,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
     }
     let expected = "albert align_text_model altclip_text_model bert bert_generation_b bert_plain big_bird blip_text_model bros \
          camembert chinese_clip_text_model clap_text_model clvp_encoder convbert cpmant data2vec_text deberta deberta_v2 dia_encoder \
-         distilbert dpr electra embedding_gemma2_text ernie esm esmc eurobert fastspeech2_conformer flaubert flava_text_model \
+         distilbert dpr electra embedding_gemma2_text ernie esm esmc eurobert fastspeech2_conformer fastspeech2_conformer_with_hifigan flaubert flava_text_model \
          gemma3_both_sides gte ibert instructblip_qformer jina_embeddings_v3 layoutlm layoutlmv3 lilt longformer luke lxmert markuplm megatron_bert mobilebert modernbert \
          mpnet neomme nomic_bert openai_privacy_filter rembert roberta_pads roberta-prelayernorm roberta_prelayernorm \
          roc_bert roformer roformer_values siglip2_text_model siglip_text_model splinter squeezebert t5gemma2_text tapas tipsv2_text_model ultrabert visual_bert xlm \
