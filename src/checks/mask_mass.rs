@@ -114,7 +114,7 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
                 "correct the axis of the softmax (wrong-axis): over heads, every key that a finite number masks gets 1/n_heads"
             }
             _ if !written.is_empty() => {
-                "write −inf (or −1e9, with the minus sign) to hidden scores: e to the power of a score near 0 is about 1"
+                "write −inf (or −1e9, with the minus sign) to hidden scores: a number that is not far below all others leaves them a share"
             }
             Some(Direction::Prefix(_)) => {
                 "declare the prefix (attnscope.prefix in the metadata) if it is meant; otherwise apply the causal mask to it as well"

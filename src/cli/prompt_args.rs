@@ -46,7 +46,7 @@ pub struct PromptArgs {
         conflicts_with_all = ["text", "text_file", "image", "tokens", "generate"]
     )]
     values: Option<PathBuf>,
-    /// Target text, for encoder–decoder models
+    /// Target text, for encoder–decoder models; for a decoder that reads rows of numbers, the path of their CSV or .npy file
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["target_tokens", "generate"])]
     target_text: Option<String>,
     /// Target token ids, used verbatim, including the start token
