@@ -16,7 +16,10 @@ pub(super) fn tokens_of<'a>(
     let of_layer = |sequence: &'a Sequence| {
         let queries = sequence.of_layer(spec.stack_of(stack), layer_idx);
         let keys = match spec.projections(stack, layer_idx) {
-            Some(maps) if maps.key_grid.is_some() => Cow::Owned(queries.keys_of(maps).into_owned()),
+            Some(maps) if maps.key_grid.is_some() => {
+                let source = input.source.as_ref();
+                Cow::Owned(queries.keys_of(maps, source).into_owned())
+            }
             _ => queries.clone(),
         };
         (queries, keys)

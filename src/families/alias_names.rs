@@ -362,6 +362,7 @@ pub(super) const ALIASES: &[Alias] = &[
     },
     Alias::plain("qwen4_exp_vision", "qwen3_vl_vision"),
     Alias::plain("sam3_lite_text_detr_encoder", "sam3_detr_encoder"),
+    Alias::plain("sam3_lite_text_mask_decoder", "sam3_mask_decoder"),
     Alias::plain("sam_hq_vision_model", "sam_vision_model"),
     SEAMLESS,
     Alias {

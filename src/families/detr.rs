@@ -201,23 +201,13 @@ pub(super) fn read_like(
             ..ModelSpec::of_one_stack(family, stack, None)
         });
     };
-    reader.remark(format!(
-        "the decoder reads the numbers of queries: all are --target-tokens 0,1,…,{}",
-        n_queries - 1
-    ));
     let slots = EmbedSpec {
         // Queries begin with zeros: what tells them apart is added in every layer.
         scale: 0.0,
         ..EmbedSpec::plain(queries)
     };
-    let hearing = encoder.stack(embed);
-    Ok(ModelSpec {
-        d_model,
-        d_vocab: n_queries,
-        decoder_start: Some(given_rows::start()),
-        stacks: vec![hearing.clone(), decoder.stack(slots)],
-        ..ModelSpec::of_one_stack(family, hearing, None)
-    })
+    let stacks = [encoder.stack(embed), decoder.stack(slots)];
+    Ok(given_rows::of_numbers(family, reader, "queries", stacks))
 }
 
 impl Side<'_> {

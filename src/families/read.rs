@@ -162,13 +162,15 @@ fn eyes_of(config: &Config) -> Option<Config> {
     known(part)
 }
 
-/// Models of sound without a text model inside, and the keys of the parts that are read.
-const OF_SOUND: [(&str, &str); 5] = [
+/// Models of which one part is read that reads no text, and its key.
+const OF_OTHER: [(&str, &str); 7] = [
     ("musicgen", "decoder"),
     ("musicgen_melody", "decoder"),
     ("nemotron3_5_transcribe_audio", "asr_config"),
     ("nemotron3_diarization", "audio_config"),
+    ("sam3_lite_text", "vision_config"),
     ("voxtral_realtime", "audio_config"),
+    ("xcodec", "semantic_model_config"),
 ];
 
 /// Models of whose parts one is read whose ids are not those of the tokenizer beside the weights, and what to give.
@@ -187,11 +189,14 @@ const OTHER_IDS: [(&str, &str); 3] = [
     ),
 ];
 
+/// Samples of a step of a codec that does not state its strides.
+const STEP_OF_CODEC: u64 = 8 * 5 * 4 * 2;
+
 /// The part of such a model that is read.
-fn part_of_sound(config: &Config) -> Option<Config> {
+fn other_part(config: &Config) -> Option<Config> {
     let kind = config.get("model_type")?.as_str()?;
-    let (_, part) = OF_SOUND.iter().find(|(name, _)| *name == kind)?;
-    let mut part = config.part(part)?;
+    let (_, part) = OF_OTHER.iter().find(|(name, _)| *name == kind)?;
+    let mut part = encoder_of(config.part(part)?);
     let diarisation = config.part("diarization_config");
     const CHUNK: &str = "chunk_length";
     const MOST: &str = "max_position_embeddings";
@@ -206,6 +211,20 @@ fn part_of_sound(config: &Config) -> Option<Config> {
     if diarisation.is_some() {
         let origin = Origin::Derived(format!("model_type {kind}"));
         part.put(nemotron3_diarization_audio::NORMS_BANDS, true, origin);
+    }
+    if let Some(codec) = config.part("acoustic_model_config") {
+        // Half a step of the codec beside it stands before and behind every sound.
+        const STRIDES: &str = "downsampling_ratios";
+        let strides = codec.get(STRIDES).and_then(Value::as_array);
+        let step = match strides {
+            Some(strides) => {
+                let strides = strides.iter().filter_map(Value::as_u64);
+                strides.fold(1u64, u64::saturating_mul)
+            }
+            None => STEP_OF_CODEC,
+        };
+        let origin = Origin::Derived(format!("{STRIDES} of acoustic_model_config"));
+        part.put(reading::wave_like::SILENCE, step / 2, origin);
     }
     known(part)
 }
@@ -266,10 +285,10 @@ fn read_spec(
         aliases::complete(&mut tower.config)?;
     }
     // A model of text and pictures keeps what describes its text apart.
-    let of_sound = part_of_sound(&checkpoint.config);
+    let of_other = other_part(&checkpoint.config);
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         _ if tower.is_some() => None,
-        _ if of_sound.is_some() => of_sound,
+        _ if of_other.is_some() => of_other,
         Ok(_) if encoder_decoder::has_other_decoder(&checkpoint.config) => {
             writer_of(&checkpoint.config)
         }

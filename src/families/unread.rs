@@ -47,7 +47,7 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 66] = [
+const OTHER_PARTS: [&str; 77] = [
     "lang_embeddings",
     "patch_merge_mlp.",
     "pooler",
@@ -114,6 +114,17 @@ const OTHER_PARTS: [&str; 66] = [
     "action_out_proj.",
     "action_time_mlp_",
     "state_proj.",
+    "acoustic_decoder.block.",
+    "acoustic_decoder.conv",
+    "acoustic_decoder.snake",
+    "acoustic_encoder.",
+    "decoder_semantic.",
+    "encoder_semantic.",
+    "detr_decoder.",
+    "detr_encoder.",
+    "dot_product_scoring.",
+    "geometry_encoder.",
+    "text_encoder.",
 ];
 
 const ADAPTERS: [&str; 10] = [

@@ -100,6 +100,10 @@ const MASKS: &str =
 const AMONG_CONVOLUTIONS: &str =
     "its convolutions, between which one head attends from place to place, are not read";
 
+const BOXES: &str = "where its queries look follows from boxes that each layer moves";
+const DIFFUSION: &str = "a step of diffusion scales and shifts the rows of every layer";
+const POINTS: &str = "points of two pictures attend to each other, and another model finds them";
+
 /// Every such type that is known to have softmax attention, sorted, with why it is not read.
 const NOT_READ: &[(&str, &str)] = &[
     ("apertus1p5_vision_tokenizer", AMONG_CONVOLUTIONS),
@@ -108,7 +112,15 @@ const NOT_READ: &[(&str, &str)] = &[
         "convolutions make fewer rows of its characters for the middle layers, and all of them again for the last",
     ),
     ("chameleon_vqgan", AMONG_CONVOLUTIONS),
+    (
+        "clap_audio_model",
+        "it folds a spectrogram into a square, whose patches see windows that every other layer shifts",
+    ),
     ("d_fine", DEFORMABLE),
+    (
+        "dab-detr",
+        "the places of its queries move from layer to layer, and what a place holds scales its sines",
+    ),
     ("deformable_detr", DEFORMABLE),
     ("deimv2", DEFORMABLE),
     (
@@ -121,7 +133,15 @@ const NOT_READ: &[(&str, &str)] = &[
     ),
     ("edgetam", MASKS),
     ("edgetam_video", MASKS),
+    (
+        "efficientloftr",
+        "two pictures attend to each other, through convolutions that make fewer places of each",
+    ),
     ("emu3_vqgan", AMONG_CONVOLUTIONS),
+    (
+        "florence_vision",
+        "every other layer attends from channel to channel, not from place to place",
+    ),
     (
         "funnel",
         "its blocks pool queries, so that layers have fewer and fewer rows, and the last ones all again",
@@ -131,24 +151,54 @@ const NOT_READ: &[(&str, &str)] = &[
     ("granite_speech5_ctc", HALVES),
     ("granite_speech5_encoder", HALVES),
     (
+        "groupvit_vision_model",
+        "each patch is given to one of a few groups, which are the rows of later layers",
+    ),
+    (
         "informer",
         "it draws the keys at random by which it chooses the queries that attend (ProbSparse attention)",
     ),
     ("janus_vqgan", AMONG_CONVOLUTIONS),
     (
+        "layoutlmv2",
+        "convolutions make rows of a page, which stand behind those of its text in every layer",
+    ),
+    (
         "levit",
         "several convolutions make its patches, and attention alone makes fewer of them between stages",
+    ),
+    ("lightglue", POINTS),
+    (
+        "mllama_vision_model",
+        "it cuts a picture into tiles, whose padding sees all rows but padding, and is seen by the others",
     ),
     (
         "mobilevit",
         "its convolutions, between which patches attend to each other, are not read",
     ),
+    (
+        "molmo2_adapter",
+        "each query is the mean of a few patches, and attends to these alone",
+    ),
     ("moshi_depth", "each position has maps of its own"),
     ("pp_doclayout_v2", DEFORMABLE),
     ("pp_doclayout_v3", DEFORMABLE),
     ("pp_doclayout_v4", DEFORMABLE),
+    ("qwen2_5_omni_dit", DIFFUSION),
+    ("qwen2_5_omni_token2wav", DIFFUSION),
     ("rt_detr", DEFORMABLE),
     ("rt_detr_v2", DEFORMABLE),
+    ("sam3_detr_decoder", BOXES),
+    ("sam3_lite_text_detr_decoder", BOXES),
+    (
+        "seggpt",
+        "two pictures with their masks run beside each other, and become one behind some of the layers",
+    ),
+    (
+        "slanet",
+        "a recurrent cell sums its state and each place before one softmax (additive attention)",
+    ),
+    ("superglue", POINTS),
     (
         "swin2sr",
         "its convolutions, between which windows of patches attend to each other, are not read",
@@ -162,6 +212,10 @@ const NOT_READ: &[(&str, &str)] = &[
         "what a head takes of a key depends on its distance too (relative values)",
     ),
     ("wavtokenizer", AMONG_CONVOLUTIONS),
+    (
+        "xclip_vision_model",
+        "in each layer every frame sends a message to all others, which its patches see",
+    ),
     (
         "zaya",
         "its queries and keys pass convolutions together, and each router reads what that of the layer before made",

@@ -1,10 +1,11 @@
-//! What reads the grid of a picture's patches inside a block: keys of another grid, and convolutions of a feed-forward layer.
+//! What reads other rows than its own inside a block: keys of another grid of a picture's patches, keys of two stacks, and convolutions
+//! of a feed-forward layer.
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, Ops};
 use attnscope_spec::{
-    ConvolvedInput, HiddenConvolution, KeyGrid, KeyReduction, NormSource, PlaneConvolution,
-    ProjectionSpec, QueryPooling,
+    ConvolvedInput, HiddenConvolution, KeyGrid, KeyReduction, KeysOfBoth, NormSource,
+    PlaneConvolution, ProjectionSpec, QueryPooling,
 };
 
 use super::block_weights::AttentionWeights;
@@ -15,7 +16,7 @@ use super::recurrent::FinalStates;
 use super::sequence::Sequence;
 use super::steps::normed_in_place;
 
-/// What the keys and values of an attention are read of: the patches of another grid than that of the queries.
+/// What the keys and values of an attention are read of, in place of the rows of the queries.
 pub(super) struct OtherKeys<O: Ops> {
     /// [key, d_model]
     hidden: O::Buffer,
@@ -53,10 +54,12 @@ impl<O: Ops> OtherKeys<O> {
             KeyGrid::Coarser(reduced) => Self::reduce(context, reduced, &mut hidden)?,
             KeyGrid::Convolved(inputs) => convolve_input(context, &inputs.keys, &mut hidden)?,
             KeyGrid::Finer(_) => {}
+            KeyGrid::OfBoth(both) => behind_encoder(context, both, &mut hidden)?,
         }
+        let source = context.memory.as_ref().map(|memory| memory.sequence);
         Ok(Some(Self {
             hidden,
-            sequence: context.sequence.keys_of(maps).into_owned(),
+            sequence: context.sequence.keys_of(maps, source).into_owned(),
             ends: FinalStates::default(),
         }))
     }
@@ -92,6 +95,29 @@ impl<O: Ops> OtherKeys<O> {
             ..context.over(context.sequence)
         }
     }
+}
+
+/// Puts the normed rows of the encoder before those of each copy. // [position, d] → [source position + position, d]
+fn behind_encoder<O: Ops>(
+    context: &BlockContext<'_, O>,
+    both: &KeysOfBoth,
+    rows: &mut O::Buffer,
+) -> Result<()> {
+    let ops = context.ops;
+    let Some(memory) = &context.memory else {
+        return Err(Error::Prompt("an encoder without rows to see".to_owned()));
+    };
+    let norm = context.shelf().norm(&both.norm)?;
+    let mut normed = O::Buffer::default();
+    ops.norm(memory.hidden, &norm, &mut normed)?;
+    let (of_encoder, own) = (ops.get(&normed)?, ops.get(rows)?);
+    let width = own.width;
+    let n_values = (context.sequence.len() * width).max(1);
+    let copies = own.values.chunks(n_values);
+    let joined = copies.flat_map(|copy| of_encoder.values.iter().chain(copy));
+    let joined: Vec<f32> = joined.copied().collect();
+    drop((of_encoder, own));
+    ops.put_own(joined, width, rows)
 }
 
 /// Convolves the patches that queries, keys or values are read of, and norms them. // [position, d_model] → [query or key, d_model]

@@ -8,7 +8,7 @@ use attnscope_compute::attention::{
     AttentionSpec, Globals, GridTurn, KeyRank, PickedKeys, RopeSpec, Visibility,
 };
 use attnscope_prompt::{Firsts, Picture, Sound};
-use attnscope_spec::{ProjectionSpec, StackSpec};
+use attnscope_spec::{KeyGrid, ProjectionSpec, StackSpec};
 
 /// One sequence of input tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,14 +66,34 @@ impl Sequence {
         }
     }
 
-    /// Returns the tokens of the keys of an attention to the sequence itself: the same, or the patches of another grid.
-    pub fn keys_of(&self, maps: &ProjectionSpec) -> Cow<'_, Self> {
+    /// Returns the tokens of the keys of an attention to the sequence itself: the same, the patches of another grid, or those of the
+    /// encoder before them.
+    pub fn keys_of(&self, maps: &ProjectionSpec, source: Option<&Self>) -> Cow<'_, Self> {
+        let key_grid = maps.key_grid.as_deref();
+        if let (Some(_), Some(source)) = (key_grid.and_then(KeyGrid::of_both), source) {
+            return Cow::Owned(source.before(self));
+        }
         match (maps.key_grid.as_deref(), self.picture.as_deref()) {
             (Some(key_grid), Some(picture)) => {
                 let grid = key_grid.to(picture.grid());
                 Cow::Owned(Self::of_patches(picture, grid, picture.firsts))
             }
             _ => Cow::Borrowed(self),
+        }
+    }
+
+    /// The tokens of this sequence and those of another one behind them.
+    fn before(&self, other: &Self) -> Self {
+        let both = [self, other];
+        let is_padded = both.iter().any(|one| one.real.is_some());
+        let real = both
+            .iter()
+            .flat_map(|one| (0..one.len()).map(|at| one.is_real(at)));
+        Self {
+            tokens: [&self.tokens[..], &other.tokens[..]].concat(),
+            positions: [&self.positions[..], &other.positions[..]].concat(),
+            real: is_padded.then(|| real.collect()),
+            ..Self::default()
         }
     }
 

@@ -37,7 +37,7 @@ pub use prompt::Prompt;
 pub use request::{N_GENERATED, Positions, Request, Source, Target};
 pub use sound::{
     BUILT_IN_SOUND, BandNorm, Bands, Deviation, Ends, HEARS, LogPower, MOST_CONVOLUTIONS, Mel,
-    Sound, SoundPatches, SoundRule, SoundWindow, Steps, Waves, is_sound, samples_of,
+    Silence, Sound, SoundPatches, SoundRule, SoundWindow, Steps, Waves, is_sound, samples_of,
 };
 pub use starts::{Prefix, Starts};
 pub use tokenizer::{PromptForm, Token, Tokenizer, Vocabulary};

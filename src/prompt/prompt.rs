@@ -121,6 +121,24 @@ impl Prompt {
         }
     }
 
+    /// The tokens of this prompt and those of another one behind them.
+    #[must_use]
+    pub fn before(&self, other: &Self) -> Self {
+        let both = [self, other];
+        let real = |one: &Self, at: usize| one.real.as_ref().is_none_or(|real| real[at]);
+        let each = both
+            .into_iter()
+            .flat_map(|one| (0..one.tokens.len()).map(move |at| real(one, at)));
+        let is_padded = both.iter().any(|one| one.real.is_some());
+        Self {
+            tokens: [&self.tokens[..], &other.tokens[..]].concat(),
+            labels: [&self.labels[..], &other.labels[..]].concat(),
+            positions: [&self.positions[..], &other.positions[..]].concat(),
+            real: is_padded.then(|| each.collect()),
+            ..Self::default()
+        }
+    }
+
     fn of_rows(n: usize, picture: Option<Picture>) -> Self {
         Self {
             tokens: (0..n as u32).collect(),

@@ -127,7 +127,10 @@ impl TracePlan {
             let n_queries = own.map_or(n_tokens, |own| own.n_positions(layer_idx, n_tokens, grid));
             let n_keys = match stack {
                 Stack::Cross => given.tokens.len(),
-                _ => own.map_or(n_tokens, |own| own.n_keys(layer_idx, n_tokens, grid)),
+                _ => own.map_or(n_tokens, |own| {
+                    let n_source = given.tokens.len();
+                    own.n_keys(layer_idx, (n_tokens, n_source), grid)
+                }),
             };
             let heads = match &selection.at {
                 Some(places) => {

@@ -111,7 +111,10 @@ pub fn head_detail<O: Ops>(
     let n_keys = match &memory {
         Some(memory) if stack == Stack::Cross => memory.sequence.len(),
         _ => match spec.blocks().get(layer_idx).and_then(BlockSpec::own) {
-            Some(own) => of_layer.keys_of(&own.projections).len(),
+            Some(own) => {
+                let source = memory.as_ref().map(|memory| memory.sequence);
+                of_layer.keys_of(&own.projections, source).len()
+            }
             None => of_layer.len(),
         },
     };

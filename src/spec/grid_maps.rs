@@ -1,5 +1,5 @@
-//! What reads the grid of a picture's patches inside a block, as data: keys of another grid than queries, and convolutions of a
-//! feed-forward layer.
+//! What reads other rows than its own inside a block, as data: keys of another grid of a picture's patches than queries, keys of two
+//! stacks, and convolutions of a feed-forward layer.
 
 use attnscope_compute::ops::Activation;
 
@@ -8,13 +8,23 @@ use super::feed_forward::FeedForward;
 use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
 
-/// How keys and values are read of another grid of patches than queries.
+/// How keys and values are read of other rows than queries: mostly, of another grid of patches.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeyGrid {
     Coarser(KeyReduction),
     Finer(QueryPooling),
     /// Queries, keys and values each pass through a convolution of their own.
     Convolved(Box<ConvolvedInputs>),
+    /// Keys are the rows of the encoder, and behind them those of the layer.
+    OfBoth(KeysOfBoth),
+}
+
+/// How an attention of a decoder sees the rows of the encoder and its own in one softmax (Perceiver Resampler, Alayrac et al. 2022,
+/// arXiv 2204.14198). The norm before the attention reads its own rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeysOfBoth {
+    /// A norm of the encoder's rows.
+    pub norm: NormSource,
 }
 
 impl KeyGrid {
@@ -24,6 +34,15 @@ impl KeyGrid {
             Self::Coarser(reduction) => reduction.to(grid),
             Self::Finer(pooling) => grid.map(|n| n * pooling.side),
             Self::Convolved(inputs) => inputs.keys.convolution.to(grid),
+            Self::OfBoth(_) => grid,
+        }
+    }
+
+    /// The norm of the encoder's rows, where keys are of both stacks.
+    pub fn of_both(&self) -> Option<&KeysOfBoth> {
+        match self {
+            Self::OfBoth(both) => Some(both),
+            Self::Coarser(_) | Self::Finer(_) | Self::Convolved(_) => None,
         }
     }
 
@@ -33,6 +52,7 @@ impl KeyGrid {
             Self::Coarser(reduction) => reduction.words(),
             Self::Finer(pooling) => pooling.words(),
             Self::Convolved(inputs) => inputs.words(),
+            Self::OfBoth(_) => "rows of the encoder before its own".to_owned(),
         }
     }
 }

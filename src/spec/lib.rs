@@ -61,7 +61,8 @@ pub use feed_forward::{
 };
 pub use global_maps::GlobalMaps;
 pub use grid_maps::{
-    ConvolvedInput, ConvolvedInputs, HiddenConvolution, KeyGrid, KeyReduction, QueryPooling,
+    ConvolvedInput, ConvolvedInputs, HiddenConvolution, KeyGrid, KeyReduction, KeysOfBoth,
+    QueryPooling,
 };
 pub use head::{HeadSpec, TransformSpec};
 pub use head_experts::HeadExperts;

@@ -186,7 +186,8 @@ impl StackSpec {
         of_embedding + by_blocks.map(|table| table.n_rows).sum::<usize>()
     }
 
-    /// Whether layers read the grid of a picture's patches: in stages, for keys of another grid, or in a feed-forward layer.
+    /// Whether layers read other rows than their own in self-attention or in a feed-forward layer: patches of a picture in stages, of
+    /// another grid or around each, or the rows of the encoder.
     pub fn reads_grid(&self) -> bool {
         let mut blocks = self.blocks().iter();
         self.is_staged()
@@ -239,9 +240,19 @@ impl StackSpec {
         }
     }
 
-    /// The number of keys of a layer's own attention, for a prompt as in [`StackSpec::n_positions`].
-    pub fn n_keys(&self, layer_idx: usize, n: usize, grid: Option<[usize; 2]>) -> usize {
+    /// The number of keys of a layer's own attention, for a prompt of `n` tokens as in [`StackSpec::n_positions`] and an encoder of
+    /// `n_source` rows.
+    pub fn n_keys(
+        &self,
+        layer_idx: usize,
+        (n, n_source): (usize, usize),
+        grid: Option<[usize; 2]>,
+    ) -> usize {
         let block = self.blocks().get(layer_idx);
+        let key_grid = block.and_then(|block| block.key_grid());
+        if key_grid.is_some_and(|key_grid| key_grid.of_both().is_some()) {
+            return n_source + self.n_positions(layer_idx, n, grid);
+        }
         match (block.and_then(|block| block.key_grid()), grid) {
             (Some(key_grid), Some(grid)) => {
                 let of: &KeyGrid = key_grid;

@@ -117,7 +117,7 @@ pub struct ProjectionSpec {
     pub shared: Option<Box<KvSharing>>,
     /// Linear maps of global tokens, which attend to all other tokens.
     pub global: Option<Box<GlobalMaps>>,
-    /// Set if keys and values are read of another grid than queries.
+    /// Set if keys and values are read of other rows than queries.
     pub key_grid: Option<Box<KeyGrid>>,
     /// Scores keys for sparse attention.
     pub indexer: Option<Box<IndexerSpec>>,
@@ -175,7 +175,7 @@ impl ProjectionSpec {
     pub fn query_pooling(&self) -> Option<&QueryPooling> {
         match self.key_grid.as_deref() {
             Some(KeyGrid::Finer(pooling)) => Some(pooling),
-            Some(KeyGrid::Coarser(_) | KeyGrid::Convolved(_)) | None => None,
+            Some(KeyGrid::Coarser(_) | KeyGrid::Convolved(_) | KeyGrid::OfBoth(_)) | None => None,
         }
     }
 
@@ -183,7 +183,7 @@ impl ProjectionSpec {
     pub fn convolved_inputs(&self) -> Option<&ConvolvedInputs> {
         match self.key_grid.as_deref() {
             Some(KeyGrid::Convolved(inputs)) => Some(inputs),
-            Some(KeyGrid::Coarser(_) | KeyGrid::Finer(_)) | None => None,
+            Some(KeyGrid::Coarser(_) | KeyGrid::Finer(_) | KeyGrid::OfBoth(_)) | None => None,
         }
     }
 

@@ -132,6 +132,7 @@ impl WeightFormat {
         }
         match spec.key_grid.as_deref_mut() {
             Some(KeyGrid::Coarser(reduced)) => self.norms([&mut reduced.norm]),
+            Some(KeyGrid::OfBoth(both)) => self.norms([&mut both.norm]),
             Some(KeyGrid::Finer(pooling)) => self.maps([&mut pooling.residual]),
             Some(KeyGrid::Convolved(inputs)) => self.norms([
                 &mut inputs.queries.norm,

@@ -281,9 +281,9 @@ fn prompt_for(family: &str) -> Vec<String> {
     if let Some(rows) = sibling("target_rows.npy") {
         arguments.extend(["--target-text".to_owned(), rows]);
     } else if opened.spec.decoder_start.is_some() {
-        // Detectors have few queries.
-        let is_detector = family.starts_with("detr") || family.starts_with("table_transformer");
-        let target = if is_detector { "0,1,2" } else { "0,5,9,4,7" };
+        // Detectors have few queries, and others few latents.
+        let has_few = opened.spec.d_vocab < 10;
+        let target = if has_few { "0,1,2" } else { "0,5,9,4,7" };
         arguments.extend(["--target-tokens", target].map(str::to_owned));
     }
     arguments

@@ -103,6 +103,8 @@ fn heads_run_alone_as_among_others() {
         ("timesformer", usize::MAX),
         ("timesformer", 0),
         ("videoprism_vision_model", 0),
+        ("idefics2_perceiver", usize::MAX),
+        ("idefics2_perceiver", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");
@@ -132,7 +134,12 @@ fn heads_run_alone_as_among_others() {
             };
             let found = attnscope_run::head_detail(&Cpu, &model, &input, &kept, query, &|| false);
             let found = found.expect("runs");
-            let expected = reference.tensor(&format!("blocks.{layer_idx}.attn.pattern"));
+            let of_stack = match &input.source {
+                Some(_) => "decoder.",
+                None => "",
+            };
+            let name = format!("{of_stack}blocks.{layer_idx}.attn.pattern");
+            let expected = reference.tensor(&name);
             let values: Vec<f32> = expected
                 .expect("a pattern")
                 .data()
@@ -141,7 +148,8 @@ fn heads_run_alone_as_among_others() {
                 .collect();
             let (n_tokens, grid) = (input.sequence.len(), input.sequence.grid());
             let n = stack.n_positions(layer_idx, n_tokens, grid);
-            let n_keys = stack.n_keys(layer_idx, n_tokens, grid);
+            let n_source = input.source.as_ref().map_or(0, |source| source.len());
+            let n_keys = stack.n_keys(layer_idx, (n_tokens, n_source), grid);
             let cells = found.pattern.finest().cells.iter();
             let pairs = cells.zip(&values[n * n_keys..2 * n * n_keys]).enumerate();
             for (idx, (found, expected)) in pairs {

@@ -72,6 +72,27 @@ pub fn read_beside(
     }
 }
 
+/// A decoder of learned rows, all of which are read by their numbers, that attends to what an encoder gives.
+pub fn of_numbers(
+    family: &'static str,
+    reader: &mut Reader<'_>,
+    what: &str,
+    [encoder, decoder]: [StackSpec; 2],
+) -> ModelSpec {
+    let TableSource { n_rows, width, .. } = decoder.embed.tokens;
+    reader.remark(format!(
+        "the decoder reads the numbers of {what}: all are --target-tokens 0,1,…,{}",
+        n_rows.saturating_sub(1)
+    ));
+    ModelSpec {
+        d_model: width,
+        d_vocab: n_rows,
+        decoder_start: Some(start()),
+        stacks: vec![encoder.clone(), decoder],
+        ..ModelSpec::of_one_stack(family, encoder, None)
+    }
+}
+
 /// A model of blocks over rows as they reach the first of them, of which a tensor is named; it has no vocabulary and no head.
 pub fn model(
     family: &'static str,

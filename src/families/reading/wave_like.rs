@@ -4,7 +4,7 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::{AttentionSpec, Bias, Buckets};
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
-use attnscope_prompt::{MOST_CONVOLUTIONS, Mel, SoundRule, Steps, Waves};
+use attnscope_prompt::{MOST_CONVOLUTIONS, Mel, Silence, SoundRule, Steps, Waves};
 use attnscope_spec::{
     BiasGate, BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     ProjectionSpec, ShareGate, SoundStem, StackSpec, StemConvolution, StemEnd, StemNorm,
@@ -96,6 +96,12 @@ const DISENTANGLED: DebertaLike = DebertaLike {
 
 /// Epsilon of the norms of convolutions; no configuration states it.
 pub(super) const EPS: f64 = 1e-5;
+
+/// Samples of silence before and behind every sound, of an encoder beside a codec.
+pub const SILENCE: &str = "silence_around";
+
+/// Where such a codec keeps the encoder.
+pub const BESIDE_CODEC: &str = "semantic_model.";
 
 /// Outputs of the map of a bias's gate.
 const N_GATES: usize = 8;
@@ -447,7 +453,15 @@ pub fn rule(
     n_pooled: usize,
 ) -> Result<SoundRule> {
     let extractor = Extractor::of(checkpoint, reader);
-    let is_normalised = extractor.flag("do_normalize", true)?;
+    let silence = match reader.value(SILENCE) {
+        Some(_) => Some(Silence {
+            multiple: extractor.size("hop_length", 1, MOST_SAMPLES)?,
+            around: reader.count_or("silence", SILENCE, 0)?.min(MOST_SAMPLES),
+        }),
+        None => None,
+    };
+    // A codec gives its samples as they are.
+    let is_normalised = silence.is_none() && extractor.flag("do_normalize", true)?;
     let rate = extractor.size("sampling_rate", 16_000, FASTEST)?;
     // It adds more to the variance than others do.
     let kind = extractor
@@ -482,6 +496,7 @@ pub fn rule(
         waves: Some(Waves {
             is_normalised,
             added_decades: if is_by_omniasr { -5 } else { -7 },
+            silence,
         }),
         steps: Some(steps),
         n_least: 0,

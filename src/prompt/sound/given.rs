@@ -104,6 +104,9 @@ fn heard(asked: &str, samples: &[f32], rule: SoundRule) -> Prompt {
     if heard.len() < rule.n_least {
         heard.resize(rule.n_least, 0.0);
     }
+    if let Some(waves) = rule.waves {
+        waves.surround(&mut heard);
+    }
     let n_sound = heard.len();
     let (n_frames, n, n_real) = match rule.steps {
         Some(steps) => {
@@ -164,8 +167,11 @@ fn labels(rule: SoundRule, n: usize, n_real: usize) -> Vec<String> {
     } else {
         2
     };
+    let silence = rule.waves.and_then(|waves| waves.silence);
+    let n_before = silence.map_or(0, |silence| silence.around);
     let label = |position_idx: usize| {
-        let time = format!("{:.n_decimals$}s", rule.seconds(position_idx * step));
+        let at = (position_idx * step).saturating_sub(n_before);
+        let time = format!("{:.n_decimals$}s", rule.seconds(at));
         if position_idx < n_real {
             time
         } else {

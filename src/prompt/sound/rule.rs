@@ -111,9 +111,36 @@ pub struct Waves {
     pub is_normalised: bool,
     /// Added to the variance that samples are divided by: 10 to this power.
     pub added_decades: i32,
+    /// Set if a model puts silence around every sound, which counts as sound.
+    pub silence: Option<Silence>,
+}
+
+/// Silence that a model hears before and behind a sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Silence {
+    /// A sound is lengthened to a multiple of so many samples first.
+    pub multiple: usize,
+    /// Samples at either end.
+    pub around: usize,
+}
+
+impl Silence {
+    /// Puts silence around a sound.
+    fn put(self, samples: &mut Vec<f32>) {
+        samples.resize(samples.len().next_multiple_of(self.multiple.max(1)), 0.0);
+        samples.splice(0..0, std::iter::repeat_n(0.0, self.around));
+        samples.resize(samples.len() + self.around, 0.0);
+    }
 }
 
 impl Waves {
+    /// Puts silence around a sound, if the model does.
+    pub(super) fn surround(self, samples: &mut Vec<f32>) {
+        if let Some(silence) = self.silence {
+            silence.put(samples);
+        }
+    }
+
     /// Samples shifted to mean 0 and scaled to variance 1, if the model was trained on such.
     pub(super) fn values(self, samples: &[f32]) -> Vec<f32> {
         if !self.is_normalised {

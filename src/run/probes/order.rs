@@ -59,7 +59,7 @@ pub(super) fn order<'m>(model: &'m Model, input: &Input) -> Prepared<'m, OrderPr
     }
     if stack.reads_grid() {
         return Err(
-            "patches are merged or convolved by their places, so that order is part of the model"
+            "patches are merged or convolved by their places, or keys are other rows than queries, so that order is part of the model"
                 .to_owned(),
         );
     }

@@ -148,7 +148,7 @@ fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()
     if !has_other_keys {
         return Err(no_mask(what_if));
     }
-    let problem = "keys of another grid have no order with queries, and no mask; expected a place whose keys are at the positions of its queries";
+    let problem = "keys of another grid or of two stacks have no order with queries, and no mask; expected a place whose keys are at the positions of its queries";
     Err(Error::Setting(format!("--what-if {what_if}: {problem}")))
 }
 
@@ -276,7 +276,7 @@ fn change_recurrent((attention, qk_norm, ablated): RecurrentKnobs<'_>, change: C
 
 fn change_one(attention: &mut AttentionSpec, projections: &mut ProjectionSpec, change: Change) {
     match change {
-        // No engine keeps keys of another grid of a picture.
+        // No engine keeps keys of another grid of a picture, or of two stacks.
         Change::Cache(_) if projections.key_grid.is_some() => {}
         Change::QkNorm(false) => (projections.q_norm, projections.k_norm) = (None, None),
         Change::QkNorm(true) => {

@@ -234,7 +234,7 @@ impl Run {
 struct Merged {
     /// Of layers in later stages: stack, first layer, prompt.
     stages: Vec<(Stack, usize, Prompt)>,
-    /// Of keys that are patches of another grid than queries: stack, layer, prompt.
+    /// Of keys that are other rows than queries: stack, layer, prompt.
     keys: Vec<(Stack, usize, Prompt)>,
 }
 
@@ -267,7 +267,11 @@ impl Merged {
                     }
                     _ => {}
                 }
-                if let (Some(grid), Some(key_grid)) = (grid, block.key_grid()) {
+                let key_grid = block.key_grid();
+                if key_grid.is_some_and(|key_grid| key_grid.of_both().is_some()) {
+                    let keys = prompt.given().before(given);
+                    all.keys.push((stack.stack, layer_idx, keys));
+                } else if let (Some(grid), Some(key_grid)) = (grid, key_grid) {
                     let grid = key_grid.to(stack.grid_of(layer_idx, grid));
                     let merge = stack.merged_before(layer_idx);
                     let has_class = merge.is_some_and(MergeSpec::has_class);

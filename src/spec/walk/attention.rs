@@ -59,6 +59,13 @@ impl<'a> Walk<'_, 'a> {
                 None,
             );
         }
+        if let Some(KeyGrid::OfBoth(both)) = maps.key_grid.as_deref() {
+            self.norm(
+                format_args!("{name}.of_encoder.norm"),
+                Some(&both.norm),
+                None,
+            );
+        }
         let convolved = maps.convolved_inputs().map(|inputs| inputs.each());
         for (of, input) in convolved.into_iter().flatten() {
             for (nth, (tensor, shape)) in input.convolution.tensors().enumerate() {
