@@ -166,7 +166,8 @@ pub fn read(
         WaveShape::ManyPositions | WaveShape::Squeezed | WaveShape::SqueezedDeberta => false,
         WaveShape::Plain | WaveShape::Conformer => true,
     };
-    let probe = format!("{}.weight", like.names.feature_norm);
+    // Not the norm of features: some have none.
+    let probe = format!("{}.0.conv.weight", like.names.convolutions);
     let base = prefix_of_encoder(tensors, like.bases, &probe);
     let of_stem = (d_model, eps_of_features);
     let mut stem = stem(checkpoint, reader, (base, like), of_stem, activation)?;
