@@ -50,7 +50,7 @@ fn hook_of_norm(name: &str) -> Option<Hook> {
         "k_norm" => Hook::K,
         "attn_out_norm" | "attn_out" | "z_norm" => Hook::AttnOut,
         "attn_post_norm" | "attn_post" | "mlp_pre_norm" | "mlp_pre" | "mlp_out_norm"
-        | "mlp_out" | "hidden_norm" => Hook::MlpOut,
+        | "mlp_out" | "hidden_norm" | "out_activation" => Hook::MlpOut,
         "mlp_post_norm" | "mlp_post" => Hook::ResidPost,
         "final_norm" | "head_norm" | "head.norm" => Hook::Logits,
         _ => return None,

@@ -361,6 +361,9 @@ fn feed_forward(list: &mut List, mlp: &MlpSpec) {
     let of_patches = of_patches.unwrap_or("none".to_owned());
     list.word(Computation, "mlp_convolution", of_patches);
     norm(list, "hidden_norm", mlp.hidden_norm.as_ref());
+    if let Some(after) = mlp.out_activation {
+        list.word(Computation, "out_activation", after);
+    }
     match mlp.gate_rule {
         GateRule::Product => {}
         GateRule::Limited { limit } => {

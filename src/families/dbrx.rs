@@ -192,6 +192,7 @@ impl Experts {
             convolution: None,
             hidden_norm: None,
             sparsity: None,
+            out_activation: None,
         };
         FeedForward::Experts(Box::new(ExpertsSpec {
             router: linear(&format!("{at}.router.layer"), d_model, n, false),

@@ -184,6 +184,10 @@ fn stack(
     let even = described.even_d_head(&checkpoint.tensors);
     let origin = Origin::Derived("inputs of o / n_heads".to_owned());
     described.d_head = reader.size_or("d_head", "d_head", even.unwrap_or(1), origin)?;
+    match reader.size_or("d_value", "d_value", 0, Origin::Family)? {
+        0 => reader.forget(&["d_value"]),
+        n => described.d_value = Some(n),
+    }
     described.causal = reader.flag_or("mask", "mask", true)?;
     reader.forget(&["mask"]);
     described.is_parallel =
@@ -208,6 +212,13 @@ fn stack(
         return Err(Error::config(reader.path(), "activation", problem));
     }
     described.head_activation = stated(reader, "head_activation")?;
+    described.out_activation = stated(reader, "out_activation")?;
+    if described.out_activation.is_some()
+        && (described.down.is_none() || described.experts.is_some())
+    {
+        let problem = "expected down, and no experts, beside it".to_owned();
+        return Err(Error::config(reader.path(), "out_activation", problem));
+    }
     let usual = if described.positions.is_some() {
         "learned"
     } else {

@@ -136,6 +136,7 @@ pub(super) fn read_as(
                 convolution: None,
                 hidden_norm: None,
                 sparsity: None,
+                out_activation: None,
             }
         };
         let router = format!("{at}.router");

@@ -73,5 +73,6 @@ pub(super) fn shared_layer(
         convolution: None,
         hidden_norm: None,
         sparsity: None,
+        out_activation: None,
     }
 }

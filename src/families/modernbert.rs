@@ -136,6 +136,7 @@ pub(super) fn read_as(
             convolution: None,
             hidden_norm: None,
             sparsity: None,
+            out_activation: None,
         };
         let mut spec = attention.clone();
         spec.mask.window = is_windowed[layer_idx].then_some(window);

@@ -92,6 +92,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             convolution: None,
             hidden_norm: None,
             sparsity: None,
+            out_activation: None,
         };
         let projections = ProjectionSpec::plain(q, k, v, one(o, d_q, d_model));
         BlockSpec::post_norm(

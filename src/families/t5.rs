@@ -316,6 +316,7 @@ impl Sizes {
             convolution: None,
             hidden_norm: None,
             sparsity: None,
+            out_activation: None,
         };
         let cross = is_decoder.then(|| {
             let attention = AttentionSpec {

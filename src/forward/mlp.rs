@@ -65,5 +65,9 @@ pub(super) fn run_mlp<O: Ops>(
         &mut s.gate,
     )?;
     let read = read_by(context, &spec.down, &s.hidden, &mut around)?;
-    ops.linear(read, &weights.down, to, pace) // [position, d_model]
+    ops.linear(read, &weights.down, to, pace)?; // [position, d_model]
+    match spec.out_activation {
+        Some(activation) => ops.activate(activation, to),
+        None => Ok(()),
+    }
 }

@@ -21,6 +21,8 @@ pub struct MlpSpec {
     pub hidden_norm: Option<NormSource>,
     /// Share of gates set to zero, for normally distributed gates (activation sparsity).
     pub sparsity: Option<f32>,
+    /// Applied to what the down projection gives.
+    pub out_activation: Option<Activation>,
 }
 
 /// The four stored values of a learned activation (Huang and Schlag 2024, arXiv 2411.13010). For x above 0: p·x² + β·x; below:
@@ -58,6 +60,7 @@ impl MlpSpec {
             convolution: None,
             hidden_norm: None,
             sparsity: None,
+            out_activation: None,
         }
     }
 }

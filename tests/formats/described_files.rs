@@ -50,6 +50,8 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
         "branches_in_order",
         "stored_angles",
         "largest_scores",
+        "normed_middles",
+        "narrow_values",
         "encoder_decoder",
         "encoder_decoder_after",
     ] {
@@ -384,6 +386,23 @@ fn layers_have_the_branches_that_a_description_gives_them() {
         let said = fails(&fixtures().join("branches_in_order"), &[given]);
         assert_says(&said, parts);
     }
+}
+
+#[test]
+fn norms_and_activations_in_the_middle_of_a_branch_need_what_they_stand_between() {
+    let down = ("\ndown = ", "\n# down = ");
+    let lacks = ["hidden_norm: expected up, or gate and up, and down beside it"];
+    refuses_changed("normed_middles", down, &lacks);
+    let wide = ("d_value = 4", "d_value = 5");
+    refuses_changed("narrow_values", wide, &["layers.0.qkv", "expected shape"]);
+    let unknown = ("out_activation = \"gelu\"", "out_activation = \"bent\"");
+    refuses_changed("narrow_values", unknown, &["out_activation", "\"bent\""]);
+    let per = ("per = \"head\" }", "per = \"row\" }");
+    refuses_changed(
+        "normed_middles",
+        per,
+        &["z_norm: per: expected head, found \"row\""],
+    );
 }
 
 #[test]

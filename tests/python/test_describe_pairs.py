@@ -133,17 +133,18 @@ class Pairs(Describing):
 
         self.refused(Ladder(), "different layers of the encoder", example=texts())
 
-    def test_a_source_without_token_ids_is_refused_by_name(self):
+    def test_stacks_without_token_ids_are_described_on_their_rows(self):
         class Series(Hand):
             def seen(self, ids):
                 return torch.ones(1, 1, 1, ids.shape[1], dtype=torch.bool)
 
         model, rows = Series(), torch.randn(1, 9, 5)
         model.source = nn.Linear(5, WIDTH)
-        self.refused(model, "reads no token ids", example=(rows, texts()[1]))
+        text = self.pair(model, "the encoder reads no token ids", example=(rows, texts()[1]))
+        self.assertNotIn("the decoder reads no", text)
         model = Series()
         model.source, model.target = nn.Linear(5, WIDTH), nn.Linear(2, WIDTH)
-        self.refused(model, "reads no token ids", example=(rows, torch.randn(1, 7, 2)))
+        self.pair(model, "the encoder reads no token ids", "the decoder reads no token ids", example=(rows, torch.randn(1, 7, 2)))
 
     def test_a_batch_second_with_masks_of_padding_whose_batch_is_first(self):
         class Masked(Torch):

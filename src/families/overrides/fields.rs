@@ -25,6 +25,7 @@ pub(super) static FIELDS: &[Field] = &[
     field("n_heads", SIZE, size),
     field("n_kv_heads", SIZE, size),
     field("d_head", SIZE, size),
+    field("d_value", SIZE, size),
     field("d_mlp", SIZE, size),
     field("n_ctx", SIZE, size),
     field("scale", "inv_sqrt_d, inv_d, none or a number", |text| {
@@ -119,6 +120,11 @@ pub(super) static FIELDS: &[Field] = &[
     field(
         "head_activation",
         "an activation function, of the layer before the unembedding",
+        |text| is_activation(text).then(|| Given::Config(text.into())),
+    ),
+    field(
+        "out_activation",
+        "an activation function, of what a feed-forward layer's second map gives",
         |text| is_activation(text).then(|| Given::Config(text.into())),
     ),
     field("head", "any or none", |text| one_of(text, &["any", "none"])),

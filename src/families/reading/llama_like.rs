@@ -149,6 +149,7 @@ fn dense(
                 convolution: None,
                 hidden_norm: None,
                 sparsity: None,
+                out_activation: None,
             }
         }
         MlpStore::Learned(name) => {

@@ -7,10 +7,11 @@ mod unread;
 mod values;
 mod zero;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use attnscope_checkpoint::{TensorView, Tensors};
 use attnscope_checks::{LayerCopy, LayerWeights, SaturatedTensor, Weights, ZeroWeights};
+use attnscope_compute::attention::Bias;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{BlockSpec, Model, Place, ProjectionSpec};
@@ -40,6 +41,7 @@ pub(super) fn survey(
         tensors,
         pace,
         seen: BTreeMap::new(),
+        hiding: hiding(model),
         found: Weights {
             n_files: tensors.files().count(),
             stale_shards: shards::stale(tensors),
@@ -78,7 +80,27 @@ struct Survey<'a> {
     pace: &'a dyn Pace,
     /// Measured tensors, by name.
     seen: BTreeMap<String, Seen>,
+    /// Tables of what is added to the score of each query and key: they hide keys by values that are infinite.
+    hiding: BTreeSet<String>,
     found: Weights,
+}
+
+/// The names of tables of what is added to the score of each query and key.
+fn hiding(model: &Model) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for stack in &model.spec.stacks {
+        let owns = stack.blocks().iter().filter_map(BlockSpec::own);
+        for own in owns.filter(|own| matches!(own.attention.bias, Bias::Pairs(_))) {
+            let tables = [&own.projections.bucket_values, &stack.bucket_values];
+            names.extend(
+                tables
+                    .into_iter()
+                    .flatten()
+                    .map(|table| table.tensor.clone()),
+            );
+        }
+    }
+    names
 }
 
 impl Survey<'_> {
@@ -94,7 +116,7 @@ impl Survey<'_> {
         let mut matrices = Vec::new();
         for (name, shape) in block.tensors() {
             self.goes_on()?;
-            let is_matrix = shape.len() >= 2;
+            let is_matrix = shape.len() >= 2 && !self.hiding.contains(name);
             if is_matrix && !matrices.iter().any(|(known, _)| known == name) {
                 matrices.push((name.to_owned(), shape.clone()));
             }
@@ -194,14 +216,19 @@ impl Survey<'_> {
     }
 
     fn keep(&mut self, name: &str, place: Place, view: &TensorView<'_>, seen: Seen) {
-        if seen.n_largest + seen.n_infinite > 0 {
+        let n_infinite = if self.hiding.contains(name) {
+            0
+        } else {
+            seen.n_infinite
+        };
+        if seen.n_largest + n_infinite > 0 {
             let dtype = view.info.dtype;
             self.found.saturated.push(SaturatedTensor {
                 place,
                 tensor: name.to_owned(),
                 dtype: dtype.to_string(),
                 n_largest: seen.n_largest,
-                n_infinite: seen.n_infinite,
+                n_infinite,
                 n_values: seen.n,
                 largest: values::largest(dtype).map_or(f64::INFINITY, f64::from),
             });

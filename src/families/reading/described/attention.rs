@@ -40,6 +40,7 @@ impl Reads<'_> {
         };
         let (grid, angles_before) = self.angles()?;
         Ok(AttentionSpec {
+            d_value: of.d_value(),
             top_keys: of.top_keys.map(|n| TopKeys {
                 n,
                 by: KeyRank::Scores,
@@ -119,11 +120,11 @@ impl Reads<'_> {
         let info = |name: &str| self.tensors.info(name).map(|info| info.n_elements());
         let stored = info(&name).or_else(|| info(&gate.arranged_name(&name)));
         let n_out = stored.unwrap_or(0).checked_div(d_model).unwrap_or(0);
-        if n_out != of.n_heads && n_out != of.n_heads * of.d_head {
+        if n_out != of.n_heads && n_out != of.n_heads * of.d_value() {
             return Err(format!(
                 "out_gate: {name}: expected {} or {} outputs, one for each head or for each of their values, found {n_out}",
                 of.n_heads,
-                of.n_heads * of.d_head
+                of.n_heads * of.d_value()
             ));
         }
         Ok(Some(self.map(gate, layer_idx, (d_model, n_out), false)))

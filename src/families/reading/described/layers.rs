@@ -4,13 +4,14 @@ use super::Described;
 use super::parts::every_nth;
 
 /// Keys of `[tensors]` that belong to the feed-forward layer; other keys with a layer number belong to attention.
-const OF_FEED_FORWARD: [&str; 16] = [
+const OF_FEED_FORWARD: [&str; 17] = [
     "mlp_pre",
     "mlp_out",
     "mlp_post",
     "up",
     "gate",
     "gate_up",
+    "hidden_norm",
     "down",
     "router",
     "choice_bias",

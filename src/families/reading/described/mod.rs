@@ -6,6 +6,8 @@ mod bias;
 mod cross;
 mod embed;
 mod experts;
+mod feed_forward;
+mod head;
 mod layers;
 pub mod names;
 mod parts;
@@ -125,6 +127,8 @@ pub struct Described {
     pub n_heads: usize,
     pub n_kv_heads: usize,
     pub d_head: usize,
+    /// Width of the values of a head, if it is not that of its queries and keys.
+    pub d_value: Option<usize>,
     /// The table of tokens; the name of the map of `values` or `patches`, if the model reads rows of numbers or pictures.
     pub tokens: String,
     /// The map from a row of numbers to the residual, in place of a table of tokens.
@@ -151,6 +155,12 @@ pub struct Described {
     pub norms: [Option<NormPart>; 6],
     pub q_norm: Option<NormPart>,
     pub k_norm: Option<NormPart>,
+    /// Of what the heads give, before `o`: of all heads together, or of each by itself.
+    pub z_norm: Option<NormPart>,
+    /// Of what the activation of a feed-forward layer gives, before `down`.
+    pub hidden_norm: Option<NormPart>,
+    /// An activation of what `down` gives.
+    pub out_activation: Option<String>,
     pub sinks: Option<String>,
     /// What is added to the scores.
     pub bias: Option<ScoreBias>,
@@ -229,6 +239,9 @@ impl Described {
         let qkv = tables.qkv()?;
         let mlp = tables.mlp(["up", "gate", "gate_up"])?;
         let down = tables.map("down")?;
+        if (mlp.is_none() || down.is_none()) && values.contains_key("hidden_norm") {
+            return Err("hidden_norm: expected up, or gate and up, and down beside it".to_owned());
+        }
         if mlp.is_none() && down.is_some() {
             return Err("down: expected up, or gate and up, or gate_up beside it".to_owned());
         }
@@ -254,6 +267,7 @@ impl Described {
             n_heads: sizes.n_heads,
             n_kv_heads: sizes.n_kv_heads.unwrap_or(sizes.n_heads),
             d_head: sizes.d_head.unwrap_or(0),
+            d_value: None,
             tokens,
             values: map_of_values,
             patches,
@@ -270,6 +284,9 @@ impl Described {
             norms,
             q_norm: tables.norm("q_norm")?,
             k_norm: tables.norm("k_norm")?,
+            z_norm: tables.norm("z_norm")?,
+            hidden_norm: tables.norm("hidden_norm")?,
+            out_activation: None,
             sinks: tables.table("sinks")?,
             bias: ScoreBias::read(values)?,
             final_norm: tables.norm("final_norm")?,
@@ -321,6 +338,11 @@ impl Described {
         (d_head > 0).then_some(d_head)
     }
 
+    /// Width of the values of a head.
+    pub fn d_value(&self) -> usize {
+        self.d_value.unwrap_or(self.d_head)
+    }
+
     /// Width of the residual, by the shape of what makes it.
     fn d_model(&self, tensors: &Tensors) -> Option<usize> {
         match &self.patches {
@@ -368,8 +390,22 @@ impl Described {
             "logit_bias",
         ];
         let of_layers = [
-            "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "out_gate", "o", "gate", "up",
-            "gate_up", "down",
+            "q",
+            "k",
+            "v",
+            "kv",
+            "qkv",
+            "q_norm",
+            "k_norm",
+            "sinks",
+            "z_norm",
+            "out_gate",
+            "o",
+            "gate",
+            "up",
+            "gate_up",
+            "hidden_norm",
+            "down",
         ];
         [
             &around[..],
@@ -410,6 +446,7 @@ impl Described {
         parts.extend(norm("q_norm", &self.q_norm));
         parts.extend(norm("k_norm", &self.k_norm));
         parts.extend(table("sinks", &self.sinks));
+        parts.extend(norm("z_norm", &self.z_norm));
         parts.extend(self.out_gate.iter().map(|gate| map("out_gate", gate)));
         parts.extend(self.o.iter().map(|o| map("o", o)));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).take(4).skip(1) {
@@ -418,6 +455,7 @@ impl Described {
         parts.extend(self.cross.iter().flat_map(Cross::parts));
         let mlp = self.mlp.iter();
         parts.extend(mlp.flat_map(|mlp| mlp.parts(["up", "gate", "gate_up"])));
+        parts.extend(norm("hidden_norm", &self.hidden_norm));
         parts.extend(self.down.iter().map(|down| map("down", down)));
         parts.extend(self.experts.iter().flat_map(Experts::parts));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).skip(4) {

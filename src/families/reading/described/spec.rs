@@ -4,12 +4,12 @@ use attnscope_checkpoint::Tensors;
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::ops::{Activation, NormKind};
 use attnscope_spec::{
-    BlockSpec, CrossSpec, FeedForward, GateRule, HeadSpec, LabelKind, Labels, LinearSource, Mixer,
-    MlpSpec, ModelSpec, NormSource, Part, Pooled, ProjectionSpec, StackSpec, TransformSpec,
+    BlockSpec, CrossSpec, FeedForward, HeadSpec, LinearSource, Mixer, ModelSpec, NormSource, Part,
+    Pooled, ProjectionSpec, StackSpec,
 };
 
 use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
-use super::{Arranged, Cross, Described, Mlp, NORM_PLACES, Qkv};
+use super::{Arranged, Cross, Described, NORM_PLACES, Qkv};
 use crate::reading::activation_by_name;
 
 /// The name for a stored vector of several axes once it is flattened.
@@ -79,7 +79,7 @@ impl Described {
 
 impl Described {
     /// The norm of what is pooled, where that is one row as it is: a norm of all rows is the same then.
-    fn norm_of_one_row(&self) -> Option<&NormPart> {
+    pub(super) fn norm_of_one_row(&self) -> Option<&NormPart> {
         let is_one_row = matches!(self.pooled, Some(Pooled::First | Pooled::Last(_)));
         self.pooled_norm.as_ref().filter(|_| is_one_row)
     }
@@ -95,7 +95,7 @@ pub(super) fn width_of(stack: &StackSpec) -> usize {
 pub(super) struct Sizes {
     pub(super) d_vocab: usize,
     pub(super) d_model: usize,
-    d_mlp: usize,
+    pub(super) d_mlp: usize,
 }
 
 impl Sizes {
@@ -150,10 +150,11 @@ impl Sizes {
         }
         let cross = described.cross.as_ref();
         let lacks_o = described.o.is_none() || cross.is_some_and(|cross| cross.o.is_none());
-        if lacks_o && described.n_heads * described.d_head != d_model {
+        if lacks_o && described.n_heads * described.d_value() != d_model {
             return Err(format!(
                 "without o, {} heads of {} values must be the {d_model} values of the residual",
-                described.n_heads, described.d_head
+                described.n_heads,
+                described.d_value()
             ));
         }
         Ok(Self {
@@ -196,7 +197,7 @@ impl Reads<'_> {
     }
 
     /// The name of a vector, or of its flattened copy if it is stored with several axes.
-    fn vector(&self, template: &str, layer_idx: usize) -> String {
+    pub(super) fn vector(&self, template: &str, layer_idx: usize) -> String {
         let name = name_of_all_heads(&name_in_layer(template, layer_idx));
         let flat = flat_name(&name);
         if self.tensors.contains(&flat) {
@@ -224,8 +225,12 @@ impl Reads<'_> {
     }
 
     /// A norm of queries or keys: per head if the gain has the width of a head, or says so.
-    fn head_norm(&self, part: &NormPart, layer_idx: usize, n_heads: usize) -> NormSource {
-        let d_head = self.of.d_head;
+    fn head_norm(
+        &self,
+        part: &NormPart,
+        layer_idx: usize,
+        (n_heads, d_head): (usize, usize),
+    ) -> NormSource {
         let stored = part.gain.as_ref().map(|gain| self.vector(gain, layer_idx));
         let n = stored
             .and_then(|name| self.tensors.info(&name))
@@ -242,6 +247,16 @@ impl Reads<'_> {
             layer_idx,
             if is_of_all { n_heads * d_head } else { d_head },
         )
+    }
+
+    /// A norm of what the heads give: of all of them together, or of each by itself.
+    fn z_norm(&self, part: &NormPart, layer_idx: usize) -> NormSource {
+        let (n_heads, d_value) = (self.of.n_heads, self.of.d_value());
+        if part.is_per_head {
+            self.head_norm(part, layer_idx, (n_heads, d_value))
+        } else {
+            self.norm(part, layer_idx, n_heads * d_value)
+        }
     }
 
     fn block(&self, layer_idx: usize) -> Result<BlockSpec, String> {
@@ -270,6 +285,8 @@ impl Reads<'_> {
             sinks: of.sinks.as_ref().map(|sinks| self.vector(sinks, layer_idx)),
             bucket_values: self.bias_of_layer(layer_idx)?,
             gate: self.out_gate(layer_idx)?,
+            z_norm: of.z_norm.as_ref().map(|norm| self.z_norm(norm, layer_idx)),
+            norms_each_z: of.z_norm.as_ref().is_some_and(|norm| norm.is_per_head),
             ..self.projections(layer_idx, &of.qkv, &of.o, [&of.q_norm, &of.k_norm])?
         };
         let feed_forward = self.feed_forward(layer_idx)?;
@@ -292,56 +309,6 @@ impl Reads<'_> {
         })
     }
 
-    /// The feed-forward layer of a block.
-    fn feed_forward(&self, layer_idx: usize) -> Result<FeedForward, String> {
-        let (of, d_model, d_mlp) = (self.of, self.sizes.d_model, self.sizes.d_mlp);
-        if !of.feed_forward_layers.have(layer_idx) {
-            return Ok(FeedForward::None);
-        }
-        let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
-        let down = match &of.down {
-            Some(down) => plain(down, d_mlp, d_model),
-            None => self.identity(),
-        };
-        let mlp = of.mlp.as_ref();
-        let maps = mlp.map(|mlp| self.first_maps(mlp, d_mlp, plain));
-        let experts = of.experts.as_ref().filter(|own| own.are_in(layer_idx));
-        Ok(match (experts, maps) {
-            (Some(experts), _) => self.experts(experts, layer_idx)?,
-            (None, None) => FeedForward::None,
-            (None, Some((gate, up))) => FeedForward::Dense(Box::new(MlpSpec {
-                learned: None,
-                convolution: None,
-                hidden_norm: None,
-                sparsity: None,
-                up,
-                gate,
-                down,
-                activation: self.activation,
-                gate_rule: GateRule::Product,
-            })),
-        })
-    }
-
-    /// The gate, if there is one, and the up projection of a feed-forward layer of some width; `map` makes one of their maps.
-    pub(super) fn first_maps(
-        &self,
-        mlp: &Mlp,
-        width: usize,
-        map: impl Fn(&MapPart, usize, usize) -> LinearSource,
-    ) -> (Option<LinearSource>, LinearSource) {
-        let d_model = self.sizes.d_model;
-        match mlp {
-            Mlp::Plain(up) => (None, map(up, d_model, width)),
-            Mlp::Gated(gate, up) => (Some(map(gate, d_model, width)), map(up, d_model, width)),
-            Mlp::Fused(both) => {
-                let fused = map(&both.map, d_model, 2 * width);
-                let part = |name| part_of(both, &fused, name, self.of, |_| width);
-                (Some(part("gate")), part("up"))
-            }
-        }
-    }
-
     /// The maps of an attention to the residual, or to the encoder's output, which is as wide.
     fn projections(
         &self,
@@ -351,17 +318,22 @@ impl Reads<'_> {
         [q_norm, k_norm]: [&Option<NormPart>; 2],
     ) -> Result<ProjectionSpec, String> {
         let (of, d_model) = (self.of, self.sizes.d_model);
-        let (d_q, d_kv) = (of.n_heads * of.d_head, of.n_kv_heads * of.d_head);
+        let (d_q, d_k) = (of.n_heads * of.d_head, of.n_kv_heads * of.d_head);
+        let (d_z, d_v) = (of.n_heads * of.d_value(), of.n_kv_heads * of.d_value());
+        let sizes = |name: &str| match name {
+            "q" => d_q,
+            "k" => d_k,
+            _ => d_v,
+        };
         let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
         let [q, k, v] = match qkv {
             Qkv::Separate([q, k, v]) => [
                 plain(q, d_model, d_q),
-                plain(k, d_model, d_kv),
-                plain(v, d_model, d_kv),
+                plain(k, d_model, d_k),
+                plain(v, d_model, d_v),
             ],
             Qkv::Paired(q, kv) => {
-                let fused = plain(&kv.map, d_model, 2 * d_kv);
-                let sizes = |_: &str| d_kv;
+                let fused = plain(&kv.map, d_model, d_k + d_v);
                 [
                     plain(q, d_model, d_q),
                     part_of(kv, &fused, "k", of, sizes),
@@ -369,21 +341,20 @@ impl Reads<'_> {
                 ]
             }
             Qkv::Fused(all) => {
-                let fused = plain(&all.map, d_model, d_q + 2 * d_kv);
-                let sizes = |name: &str| if name == "q" { d_q } else { d_kv };
-                if all.per == Per::Unit && d_q != d_kv {
+                let fused = plain(&all.map, d_model, d_q + d_k + d_v);
+                if all.per == Per::Unit && (d_q != d_k || d_k != d_v) {
                     return Err("per unit: expected as many keys as queries".to_owned());
                 }
                 ["q", "k", "v"].map(|name| part_of(all, &fused, name, of, sizes))
             }
         };
         let o = match o {
-            Some(o) => self.map(o, layer_idx, (d_q, d_model), true),
+            Some(o) => self.map(o, layer_idx, (d_z, d_model), true),
             None => self.identity(),
         };
         let norm = |norm: &Option<NormPart>, n_heads| {
             let norm = norm.as_ref();
-            norm.map(|norm| self.head_norm(norm, layer_idx, n_heads))
+            norm.map(|norm| self.head_norm(norm, layer_idx, (n_heads, of.d_head)))
         };
         Ok(ProjectionSpec {
             q_norm: norm(q_norm, of.n_heads),
@@ -393,7 +364,7 @@ impl Reads<'_> {
     }
 
     /// The map that stands for one which the model does not have.
-    fn identity(&self) -> LinearSource {
+    pub(super) fn identity(&self) -> LinearSource {
         let d_model = self.sizes.d_model;
         LinearSource::whole(IDENTITY.to_owned(), None, d_model, d_model)
     }
@@ -403,6 +374,7 @@ impl Reads<'_> {
         let (of, d_model) = (self.of, self.sizes.d_model);
         let attention = AttentionSpec {
             is_cross: true,
+            d_value: of.d_value(),
             scale: of.scale,
             softcap: of.softcap,
             ..AttentionSpec::plain(of.n_heads, of.n_kv_heads, of.d_head, false)
@@ -420,74 +392,10 @@ impl Reads<'_> {
             ..CrossSpec::plain(attention, projections)
         }))
     }
-
-    fn head(&self) -> HeadSpec {
-        let (of, d_model, d_vocab) = (self.of, self.sizes.d_model, self.sizes.d_vocab);
-        // A dense layer before the unembedding may have a width of its own.
-        let dense = of.head_dense.as_ref();
-        let dense = dense.and_then(|dense| self.tensors.info(&dense.weight));
-        let d_last = dense.map_or(d_model, |info| info.n_elements() / d_model.max(1));
-        let stored = of.unembed.as_ref();
-        let stored = stored.and_then(|part| {
-            let info = |name: &str| self.tensors.info(name);
-            info(&part.weight).or_else(|| info(&part.arranged_name(&part.weight)))
-        });
-        let n_out = stored.map_or(d_vocab, |info| info.n_elements() / d_last.max(1));
-        let unembed = match &of.unembed {
-            None => LinearSource::whole(of.tokens.clone(), None, d_model, d_vocab),
-            Some(part) => {
-                let bias = part.bias.as_ref().map(|bias| self.vector(bias, 0));
-                let weight = match part.arranged(false, true) {
-                    Arranged::RotationOverride { .. } => part.arranged_name(&part.weight),
-                    _ => part.weight.clone(),
-                };
-                LinearSource::whole(weight, bias, d_last, n_out)
-            }
-        };
-        let reads_values = of.values.is_some();
-        let reads_pictures = of.patches.is_some();
-        let is_of_labels =
-            of.pooled.is_some() || n_out != d_vocab || reads_values || reads_pictures;
-        let labels = is_of_labels.then(|| {
-            Box::new(Labels {
-                names: (0..n_out).map(|idx| idx.to_string()).collect(),
-                kind: if n_out == 1 || reads_values && of.pooled.is_none() {
-                    LabelKind::Value
-                } else {
-                    LabelKind::OneOf
-                },
-                pooled: of.pooled.unwrap_or(Pooled::Every),
-            })
-        });
-        let transform = of.head_dense.as_ref().map(|dense| TransformSpec {
-            dense: self.map(dense, 0, (d_model, d_last), false),
-            activation: Some(
-                of.head_activation
-                    .as_deref()
-                    .and_then(activation_by_name)
-                    .unwrap_or(self.activation),
-            ),
-            norm: of.head_norm.as_ref().map(|norm| self.norm(norm, 0, d_last)),
-            then: None,
-        });
-        HeadSpec {
-            labels,
-            transform,
-            pooled_norm: of
-                .pooled_norm
-                .as_ref()
-                .filter(|_| of.final_norm.is_some() || of.norm_of_one_row().is_none())
-                .map(|norm| self.norm(norm, 0, d_model)),
-            scale: of.logit_scale,
-            softcap: of.logit_softcap,
-            extra_bias: of.logit_bias.as_ref().map(|bias| self.vector(bias, 0)),
-            ..HeadSpec::plain(unembed)
-        }
-    }
 }
 
 /// One of the maps in a fused tensor.
-fn part_of(
+pub(super) fn part_of(
     fused: &FusedPart,
     whole: &LinearSource,
     name: &str,

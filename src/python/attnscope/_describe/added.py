@@ -251,6 +251,14 @@ def part(written, attentions):
     return {"weight": _copied(written, [a.rows.bias for a in attentions], why), "by": "pairs"}
 
 
+def of_mask(by_layer, written):
+    """The part that hides keys by minus infinity, for masks that no setting says; `by_layer` has what is seen and what is added."""
+    values = [torch.where(seen, bias, torch.full_like(bias, -math.inf)).squeeze(0) for seen, bias in by_layer]
+    n = values[0].shape[-1]
+    return {"weight": _copied(written, values, f"which keys the first {n} queries see, and what is added to their scores: a copy"),
+            "by": "pairs"}
+
+
 def _of_slopes(written, of_heads):
     of_heads = [one.to(torch.float32) for one in of_heads]
     name = written.stored.one_name(of_heads, written.at)

@@ -7,7 +7,7 @@ import torch
 from . import fitting
 from .heads import products
 from .replay import PRODUCTS, VIEWS, like
-from .tracing import Unnamed, function, positions
+from .tracing import Unnamed, followed, function, positions
 
 
 # What a model may give in place of its logits.
@@ -31,6 +31,7 @@ class Head:
         self.dense = self.norm = self.activation = self.unembed = self.softcap = None
         self.then, self.turned, self.pooled, self.pooled_norm = None, False, None, None
         self.picked = None  # the positions that the head reads, where it does not read all
+        self.order = None  # the rows of the example in the order in which the described model reads them, where that is another
 
 
 def read_embedding(p, chain, n, d_model):
@@ -49,7 +50,7 @@ def read_embedding(p, chain, n, d_model):
             summed = node
             break
     if p.own_rows:
-        values = _values(p, summed, n, d_model)
+        values = _values(p, summed, n, d_model) if p.are_given else None
         if values is not None:
             return Embedding(None, 1.0, values[1], norm, values[0])
         return Embedding(summed.value.reshape(n, d_model), 1.0, None, norm)
@@ -160,6 +161,7 @@ def read_head(p, chain, n, d_model, norms_of):
     """(norms of the residual, Head) of the chain from the last residual to the logits."""
     head = Head()
     start = chain[0]
+    chain, chosen, is_turned = _before_choice(p, chain, n)
     # The rows of the residual that the head reads: all, some of them, or what one row was made of.
     rows, first_read = n, None
     for node in chain[1:]:
@@ -170,6 +172,9 @@ def read_head(p, chain, n, d_model, norms_of):
         picked = positions(p, start, node, n).reshape(rows, d_model)
         if bool((picked != picked[:, :1]).any()) or _mixes(p, start, node, n, d_model):
             first_read, head.pooled = _pooled(p, chain, node, n, d_model, head.picked)
+            if head.pooled == _OF_SOME:
+                others = [at for at in range(n) if at not in set(head.picked)]
+                head.order, head.pooled = others + head.picked, f"mean from {len(others)}"
             head.picked = [0]
             break
         head.picked, first_read = picked[:, 0].tolist(), node
@@ -184,26 +189,80 @@ def read_head(p, chain, n, d_model, norms_of):
     if len(maps) > 2:
         raise Unnamed("the head has more than two maps", [node for _, node in maps])
     first_input = _wide(maps[0][0], chain, d_model)
-    norms, at = [], start
+    norms, at, ends = [], start, []
+
+    def read(nodes, n_rows):
+        found, name = _norms_and_activation(p, nodes, n_rows, d_model, norms_of)
+        ends.extend([name] * (name is not None))
+        return found
+
     if head.picked is not None:
         steps = [c for c in chain if c.idx <= first_input.idx and isinstance(c.value, torch.Tensor)
                  and c.value.shape[-1] == d_model]
         before = [c for c in steps if c.value.numel() == n * d_model and (c is start or _is_in_order(p, start, c, n, d_model))]
         after = [c for c in steps if c.value.numel() == rows * d_model and c.idx >= first_read.idx]
-        norms += norms_of(p, before, n, d_model)
-        late = norms_of(p, after, rows, d_model) if after else []
+        norms += norms_of(p, before, n, d_model) if head.pooled else read(before, n)
+        late = read(after, rows) if after else []
         if head.pooled and len(late) == 1:
             head.pooled_norm = late.pop()
         if late and head.pooled:
             raise Unnamed(f"{len(late)} norms stand after the {head.pooled} of positions", after[-1:])
         norms += late
     else:
-        norms = norms_of(p, [c for c in chain if at.idx <= c.idx <= first_input.idx], n, d_model)
+        norms = read([c for c in chain if at.idx <= c.idx <= first_input.idx], n)
+    width = d_model
+    if len(ends) > 1 or ends and len(maps) == 2:
+        raise Unnamed("several activations stand in the head before its maps", [node for _, node in maps])
+    if ends:
+        eye = torch.eye(d_model, dtype=torch.float64)
+        head.dense, head.activation = (eye, torch.zeros(d_model, dtype=torch.float64)), ends[0]
     if len(maps) == 2:
-        _read_dense(p, head, chain, first_input, maps, rows, d_model)
-        first_input = _wide(maps[1][0], chain, d_model)
-    _read_unembed(p, head, chain, first_input, maps[-1][1], rows, d_model)
+        first_input, width = _read_dense(p, head, chain, first_input, maps, rows, d_model)
+    _read_unembed(p, head, chain, first_input, maps[-1][1], rows, width)
+    if chosen is not None:
+        if head.picked is not None or head.then is not None and is_turned:
+            raise Unnamed("positions are chosen before the map to the logits and after it", chain[-1:])
+        head.picked, head.turned = chosen, is_turned
     return norms, head
+
+
+def _before_choice(p, chain, n):
+    """(the chain up to the logits of all positions, the positions of which the model gives its logits, whether these are its columns);
+    (the chain, None, False) where it gives those of all, or where the choice is made before the last map."""
+    end = chain[-1]
+    for at in range(len(chain) - 1, 0, -1):
+        node, value = chain[at], chain[at].value
+        if not isinstance(value, torch.Tensor) or p.op(node) not in VIEWS and node is not end and value.numel() == end.value.numel():
+            break
+        if value.numel() > end.value.numel() and value.dim() > 1 and value.numel() == n * value.shape[-1]:
+            places = followed(p, node, end)
+            width = value.shape[-1]
+            if places is None or places.dim() < 2 or bool((places < 0).any()):
+                break
+            for is_turned in (False, True):
+                flat = places.transpose(-1, -2) if is_turned else places
+                flat = flat.reshape(-1, flat.shape[-1])
+                if flat.shape[1] == width and torch.equal(flat % width, torch.arange(width).expand_as(flat)) \
+                        and bool((flat // width == (flat // width)[:, :1]).all()):
+                    return chain[:at + 1], (flat // width)[:, 0].tolist(), is_turned
+            break
+        if p.op(node) not in VIEWS:
+            break
+    return chain, None, False
+
+
+def _norms_and_activation(p, chain, n, d_model, norms_of):
+    """(norms along a chain of rows, the activation that follows them); None where there is no activation."""
+    try:
+        return norms_of(p, chain, n, d_model), None
+    except Unnamed:
+        rows = [c for c in chain if isinstance(c.value, torch.Tensor) and c.value.numel() == n * d_model and c.value.shape[-1] == d_model]
+        grid = 2.5 * fitting.random(n, d_model, seed=54)
+        for node in rows[:-1]:
+            name = fitting.activation(grid, function(p, node, rows[-1])(grid))
+            if name is not None:
+                return norms_of(p, [c for c in chain if c.idx <= node.idx], n, d_model), name
+        raise
 
 
 def _read_hidden(p, chain, n, d_model, norms_of):
@@ -242,6 +301,9 @@ def _mixes(p, start, node, n, d_model):
     return bool((times != 1).any())
 
 
+_OF_SOME = "mean of some"  # of positions that are not the last ones
+
+
 def _pooled(p, chain, first, n, d_model, picked):
     """(node, word) of the row that is the mean or the largest values of all positions' rows; `first` is the first of one row.
 
@@ -253,6 +315,8 @@ def _pooled(p, chain, first, n, d_model, picked):
     x = fitting.random(n, d_model, seed=53)
     ways = {"mean": x.mean(0), "max": x.amax(0)}
     ways.update({f"mean from {i}": x[i:].mean(0) for i in range(1, n) if picked == list(range(i, n))})
+    if p.own_rows and picked is not None and sorted(set(picked)) == picked:
+        ways.setdefault(_OF_SOME, x[picked].mean(0))
     for node in chain[chain.index(first):]:
         if not isinstance(node.value, torch.Tensor) or node.value.numel() != d_model:
             break
@@ -267,30 +331,33 @@ def _pooled(p, chain, first, n, d_model, picked):
 
 
 def _read_dense(p, head, chain, source, maps, rows, d_model):
-    """A dense layer, its activation and its norm before the unembedding."""
-    stop = _wide(maps[1][0], chain, d_model)
-    nodes = [c for c in chain if source.idx < c.idx <= stop.idx and isinstance(c.value, torch.Tensor)]
+    """Reads a dense layer, its activation and its norm before the unembedding; gives the input of the last map, and its width."""
+    stop = maps[1][0]
+    if stop.value.numel() % rows:
+        raise Unnamed("the head has two maps, and what the second one reads has no row per position", [maps[1][1]])
+    width = stop.value.numel() // rows
+    nodes = [c for c in chain if source.idx < c.idx <= stop.idx and isinstance(c.value, torch.Tensor) and c.value.numel() == rows * width]
     dense, at = None, None
     for node in reversed(nodes):
         found = fitting.affine(function(p, source, node), rows, d_model)
         if found is not None:
             dense, at = found, node
             break
-    if dense is None or dense[0].shape != (d_model, d_model):
-        raise Unnamed("the head has a layer before its last map that is not of the residual's width", [maps[0][1]])
+    if dense is None:
+        raise Unnamed("the head has a layer before its last map that is not affine in its input", [maps[0][1]])
     head.dense = dense
-    grid = 2.5 * fitting.random(rows, d_model, seed=51)
+    grid = 2.5 * fitting.random(rows, width, seed=51)
     for node in [at, *[c for c in nodes if c.idx > at.idx]]:
         name = fitting.activation(grid, function(p, at, node)(grid)) if node is not at else "identity"
         if name is None:
             continue
         head.activation = name
         if node is stop:
-            return
-        norm = fitting.norm(function(p, node, stop), rows, d_model, node.value.reshape(rows, -1))
+            return stop, width
+        norm = fitting.norm(function(p, node, stop), rows, width, node.value.reshape(rows, -1))
         if norm is not None:
             head.norm = norm
-            return
+            return stop, width
     raise Unnamed("what stands in the head is neither an activation nor a norm", [x for x in nodes if x.idx > at.idx][:3])
 
 

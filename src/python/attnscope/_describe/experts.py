@@ -109,8 +109,8 @@ def read_experts(p, source, outs, sizes, read_mlp, with_bias):
     for (down, _), number in zip(groups, _numbers(p, source, chooses, groups, rows, (n, d_model))):
         given, end = rows[down], with_bias(p, down, inside, outs[0])
         mlp, norm = read_mlp(p, given, end, given.value.numel() // d_model, d_model)
-        if norm is not None:
-            raise Unnamed("the output of an expert is normed", [end])
+        if norm is not None or not mlp.is_plain:
+            raise Unnamed("the hidden values or the output of an expert are normed or activated once more", [end])
         if number is None:
             shared.append(mlp)
         else:
@@ -130,7 +130,7 @@ def read_experts(p, source, outs, sizes, read_mlp, with_bias):
 
 def _groups(p, maps):
     """([(last map, [first maps])] of what looks like one feed-forward layer each, maps that stand alone)."""
-    inside = {m: [o for o in maps if o is not m and o in set(p.between([o], m))] for m in maps}
+    inside = p.above(maps)
     later = [m for m in maps if inside[m]]
     used = {m for last in later for m in inside[last]}
     if any(len(inside[m]) > 2 for m in later) or len(used) != sum(len(inside[m]) for m in later):

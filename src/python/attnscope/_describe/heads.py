@@ -21,6 +21,7 @@ class Attention:
         self.rows, self.pattern, self.norm_out, self.node, self.sources = rows, pattern, norm_out, node, sources
         self.is_mixed = False  # heads read each other's scores or patterns, and each is as wide as all of them
         self.gate = None  # what multiplies the outputs of the heads
+        self.z_norm = None  # the norm of the outputs of the heads
         self.sides = []  # what stands beside the scores, in the order of the heads
 
 
@@ -96,7 +97,7 @@ def read_attention(p, start, terms, n, d_model, find=products):
     """The attention that the sum of `terms` is, as a function of `start`; and the input that its maps read."""
     nodes = sorted({node for term in terms for node in p.between([start], term)}, key=lambda x: x.idx)
     found = find(p, nodes)
-    above = {m: {o for o in found if o is not m and o in set(p.between([o], m))} for m in found}
+    above = p.above(found)
     pairs = []
     for m in found:
         if above[m]:
@@ -125,15 +126,17 @@ def read_attention(p, start, terms, n, d_model, find=products):
     pattern = torch.cat([part[4] for part in parts])
     outs = [(pair, part[5]) for pair, part in zip(pairs, parts)]
     gate = read_gate(p, source, outs, terms, n)
-    out, norm_out = _read_out(p, outs, terms, n, d_model, gate.opened() if gate else {})
+    out, norm_out, z_norm = _read_out(p, outs, terms, n, d_model, gate.opened() if gate else {})
+    if z_norm is not None and gate is not None:
+        raise Unnamed("the outputs of the heads are normed and gated", terms)
     mix = parts[0][7]
-    if mix is not None and (len(parts) > 1 or gate is not None):
+    if mix is not None and (len(parts) > 1 or gate is not None or z_norm is not None):
         raise Unnamed("heads are mixed, and computed apart or gated as well", [pairs[0].pattern])
     maps = [_joined(side, name) for side, name in ((q, "query"), (k, "key"), (v, "value"))]
     if mix is not None:
         maps, out = widened(mix, maps, out)
     attention = Attention(maps, out, rows, pattern, norm_out, pairs[0].scores, pairs)
-    attention.gate, attention.is_mixed = gate, mix is not None
+    attention.gate, attention.is_mixed, attention.z_norm = gate, mix is not None, z_norm
     attention.sides = [part[6] for part in parts]
     return attention, source
 
@@ -284,7 +287,8 @@ def _joined(maps, name):
 
 
 def _read_out(p, outs, terms, n, d_model, beside):
-    """The map from the heads' outputs to the sum of `terms`, and the norm after it; `beside` holds values of other nodes."""
+    """(the map from the heads' outputs to the sum of `terms`, the norm after it, the norm before it); `beside` holds values of
+    other nodes."""
     sources = [pair.out for pair, _ in outs]
     n_heads, d = sum(at.shape[0] for _, at in outs), outs[0][1].shape[2]
 
@@ -307,7 +311,7 @@ def _read_out(p, outs, terms, n, d_model, beside):
                           "back before they are reshaped", terms)
     whole = fitting.affine(lambda rows: run(rows, terms), n, n_heads * d)
     if whole is not None:
-        return (whole[0].reshape(d_model, n_heads, d), whole[1]), None
+        return (whole[0].reshape(d_model, n_heads, d), whole[1]), None, None
     mapped = None  # the last value that is an affine map of the heads' outputs
     if len(terms) == 1:
         chain = p.bottlenecks(sources, terms[0])
@@ -325,7 +329,10 @@ def _read_out(p, outs, terms, n, d_model, beside):
 
             norm = fitting.norm(after, n, d_model, node.value.reshape(n, -1))
             if norm is not None:
-                return (found[0].reshape(d_model, n_heads, d), found[1]), norm
+                return (found[0].reshape(d_model, n_heads, d), found[1]), norm, None
+        found = _normed_out(p, run, terms[0], chain, (n, n_heads, d), d_model)
+        if found is not None:
+            return found
     late = [node for node in p.between(sources, terms[0]) if p.op(node) not in VIEWS]
     late = [node for node in late if node.idx > mapped.idx] if mapped is not None else late[1:]
     maps = [node for node in late if p.op(node) in PRODUCTS]
@@ -334,3 +341,41 @@ def _read_out(p, outs, terms, n, d_model, beside):
                       "expected to add its attention first, then its feed-forward layer", maps[:1])
     raise Unnamed("what follows the heads is neither an affine map of their outputs nor a norm of one", late[:3])
 
+
+
+def _normed_out(p, run, term, chain, sizes, d_model):
+    """The map, no norm after it, and the norm before it, where what the heads give is normed before it is mapped: all heads together, or
+    each by itself; None where it is not."""
+    n, n_heads, d = sizes
+    for node in chain:
+        value = node.value
+        if not isinstance(value, torch.Tensor) or value.numel() != n * n_heads * d:
+            continue
+        for width, is_by_head in ((n_heads * d, False), (d, False), (d, True)):
+            if width == n_heads * d and value.shape[-1] != width or width == d and n_heads == 1:
+                continue
+
+            def normed(rows, node=node, is_by_head=is_by_head, width=width):
+                got = run(rows.reshape(n, n_heads * d), [node])
+                return _by_position(got, sizes, is_by_head).reshape(-1, width)
+
+            norm = fitting.norm(normed, n * n_heads * d // width, width)
+            if norm is None:
+                continue
+            norm.width = width
+
+            def after(rows, node=node, is_by_head=is_by_head):
+                flat = rows.reshape(n, n_heads, d)
+                flat = flat.transpose(0, 1) if is_by_head else flat
+                return p.run({node: like(node, flat.contiguous())}, [term])[0].reshape(n, -1)
+
+            found = fitting.affine(after, n, n_heads * d)
+            if found is not None:
+                return (found[0].reshape(d_model, n_heads, d), found[1]), None, norm
+    return None
+
+
+def _by_position(rows, sizes, is_by_head):
+    """Values [position, head, d] of rows that lie in this order, or by head."""
+    n, n_heads, d = sizes
+    return rows.reshape(n_heads, n, d).transpose(0, 1) if is_by_head else rows.reshape(n, n_heads, d)

@@ -42,7 +42,7 @@ def fold(attention, norms):
 def attentions(parts):
     """One attention of the heads of several."""
     first = parts[0]
-    if any(part.norm_out is not None or part.gate is not None or part.is_mixed for part in parts):
+    if any(part.norm_out is not None or part.z_norm is not None or part.gate is not None or part.is_mixed for part in parts):
         raise Unnamed("several attentions are added at once, and their outputs are normed or multiplied", [first.node])
     first.rows = _joined_rows([part.rows for part in parts], [(part.q,) for part in parts])
     for name in "qkv":

@@ -54,6 +54,8 @@ def differs_on_other_text(path, reading, model, args, kwargs):
     """Whether the model and its description part where the tokens of the example stand in another order."""
     leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
     for part in _stacks(reading):
+        if part.argument is None:
+            continue
         at = _place(leaves, part)
         ids = leaves[at].reshape(part.n, -1) if part.is_values else leaves[at].reshape(-1)
         order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(1)).to(ids.device)
@@ -88,7 +90,7 @@ def differences(path, reading, model, args, kwargs):
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     with _quiet(model), torch.no_grad():
         own = _logits_of(model(*args, **kwargs))[0]
-    texts = [_text(part, leaves[_place(leaves, part)]) for part in _stacks(reading)]
+    texts = [range(part.n) if part.argument is None else _text(part, leaves[_place(leaves, part)]) for part in _stacks(reading)]
     return _logits(_traced(path, *texts), reading, own)
 
 
@@ -96,7 +98,7 @@ def ids_apart(path, reading, model, args, kwargs, p):
     """Ids that the model treats unlike its description, such as that of padding: those that it compares its texts with."""
     found = []
     for part in _stacks(reading):
-        for idx in () if part.is_values else _compared(p, part.argument):
+        for idx in () if part.is_values or part.argument is None else _compared(p, part.argument):
             leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
             at = _place(leaves, part)
             ids = leaves[at].reshape(-1).clone()
@@ -142,18 +144,24 @@ def _place(leaves, part):
 
 def judge(path, reading, p):
     """(differences of logits, of patterns, the first hook that differs) of a directory and a watched pass."""
-    texts = [_text(part, part.argument.value) if part.argument is not None else range(reading.n) for part in _stacks(reading)]
+    texts = [_text(part, part.argument.value) if part.argument is not None else _order(part) for part in _stacks(reading)]
     trace = _traced(path, *texts)
     logits = _logits(trace, reading, p.own_logits)
     patterns, first = {"absolute": 0.0, "relative": 0.0}, None
     for name, attention in _attentions(reading):
-        found = _difference(trace[name].double(), attention.pattern)
+        own, order = attention.pattern, None if reading.head is None else reading.head.order
+        found = _difference(trace[name].double(), own if order is None else own[:, order][..., order])
         if first is None and not found["absolute"] <= PATTERNS:
             first = name
         patterns = {key: max(patterns[key], found[key]) for key in patterns}
     if first is None and not logits["relative"] <= LOGITS:
         first = "logits"
     return logits, patterns, first
+
+
+def _order(part):
+    """The rows of the example in the order in which the described model reads them."""
+    return list(range(part.n)) if part.head is None or part.head.order is None else part.head.order
 
 
 def _attentions(reading):

@@ -11,7 +11,7 @@ from .order import of_branches
 from .heads import crossings, input_of, is_attention, products, read_attention
 from .replay import PRODUCTS, VIEWS, like
 from .scaled import Scaled
-from .sides import decoder_of, encoder_of, sides, without_text
+from .sides import decoder_of, encoder_of, sides
 from .tracing import Elements, Unnamed, elements, followed, function
 
 
@@ -32,6 +32,11 @@ class Mlp:
 
     def __init__(self, up, gate, down, activation):
         self.up, self.gate, self.down, self.activation = up, gate, down, activation
+        self.hidden_norm = self.after = None  # the norm before the second map, and the activation behind it
+
+    @property
+    def is_plain(self):
+        return self.hidden_norm is None and self.after is None
 
 
 class Reading:
@@ -54,9 +59,6 @@ def read(p):
     """
     of = None if p.own_rows else sides(p)
     if of is None:
-        pair = without_text(p)
-        if pair is not None:
-            raise Unnamed("an encoder and a decoder of which one reads no token ids have no description yet")
         return _read_model(p)
     try:
         source = encoder_of(p, of)
@@ -68,6 +70,10 @@ def read(p):
     except NotIds as found:  # no model of rows either: it reads two texts
         raise Unnamed(found.why, found.nodes) from found
     reading.encoder = encoder
+    for side, part in (("encoder", encoder), ("decoder", reading)):
+        if part.argument is None:
+            reading.notes.append(f"the {side} reads no token ids: its tokens are the rows of the example, 0 to {part.n - 1}, and this "
+                                 "describes it on the example alone")
     return reading
 
 
@@ -136,6 +142,11 @@ def _read_stack(p):
     if not p.own_rows:
         reading.text, reading.argument = p.ids, p.argument
         reading.places = followed(p, p.argument, p.ids).reshape(-1)
+    if p.own_rows:
+        before = [x for x in p.between(p.roots, starts[0]) if p.op(x) in ("_softmax", *PRODUCTS)]
+        lost = products(p, before) + [x for x in before if p.op(x) == "_softmax"]
+        if lost:
+            raise Unnamed("attention before the first layer that adds to its input would be lost in the rows of the example", lost[:2])
     reading.embedding = read_embedding(p, [c for c in chain if c.idx <= starts[0].idx], n, d_model)
     if reading.embedding.values is not None:
         reading.is_values, reading.argument = True, p.roots[0]
@@ -172,7 +183,7 @@ def _terms(p, node, before):
     if node is before or node not in p.active:
         return [node]
     op = p.op(node)
-    if op in VIEWS and op not in ("cat", "stack", "index", "select", "slice", "getitem"):
+    if op in VIEWS and op not in ("cat", "stack", "index", "select", "slice", "getitem") or p.is_one(node):
         inputs = [i for i in node.inputs if i in p.active]
         if len(inputs) == 1:
             inner = _terms(p, inputs[0], before)
@@ -199,8 +210,7 @@ def _is_copy(p, node, source):
     while node is not source:
         inputs = [i for i in node.inputs if i in p.active]
         op = p.op(node)
-        is_times_one = op in ("mul", "div") and 1 in [a for a in node.args if isinstance(a, (int, float))]
-        if len(inputs) != 1 or not (op in VIEWS or is_times_one) or op in ("cat", "index", "select", "slice", "getitem"):
+        if len(inputs) != 1 or not (op in VIEWS or p.is_one(node)) or op in ("cat", "index", "select", "slice", "getitem"):
             return False
         node = inputs[0]
     return True
@@ -293,8 +303,8 @@ def _joined_mlps(p, start, terms, n, d_model):
     bare, parts = joined.bare(norms, terms), []
     for source, term, own in zip(sources, terms, norms):
         mlp, norm = read_mlp(p, source, term, n, d_model)
-        if norm is not None or mlp.down is None:
-            raise Unnamed("several feed-forward layers are added at once, and their outputs are normed or not mapped", [term])
+        if norm is not None or mlp.down is None or not mlp.is_plain:
+            raise Unnamed("several feed-forward layers are added at once, and their outputs are normed, activated or not mapped", [term])
         parts.append(Mlp(*(m if m is None else joined.folded(m, own) for m in (mlp.up, mlp.gate)), mlp.down, mlp.activation))
     return Mlp(*joined.mlps(parts, terms)), bare
 
@@ -355,7 +365,7 @@ def read_mlp(p, source, out, n, d_model, block=None):
     maps = [m for m in nodes if p.op(m) in PRODUCTS]
     if not maps:
         raise Unnamed("a branch with neither attention nor maps", [x for x in nodes if p.op(x) not in VIEWS][1:5])
-    inside = {m: [o for o in maps if o is not m and o in set(p.between([o], m))] for m in maps}
+    inside = p.above(maps)
     first = [m for m in maps if not inside[m]]
     later = [m for m in maps if inside[m]]
     if len(later) > 1 or len(first) > 2:
@@ -364,10 +374,9 @@ def read_mlp(p, source, out, n, d_model, block=None):
     hidden = next((i for i in later[0].inputs if i in set(nodes)), None) if later else None
     ups = [_with_bias(p, _part_of(p, _with_bias(p, m, set(nodes), hidden or out), hidden or out), set(nodes), hidden or out)
            for m in first]
+    norm = None
     if hidden is None:  # no second map
-        hidden, down, norm = out, None, None
-    else:
-        down = norm = None
+        hidden = out
     read_ups, places = [], []
     for node in ups:
         places.append(block(elements(p, source, node, n)))
@@ -375,6 +384,42 @@ def read_mlp(p, source, out, n, d_model, block=None):
         if found is None:
             raise Unnamed("the first map of a feed-forward layer is not affine in its input", [node])
         read_ups.append(found)
+    found = _activated(p, source, ups, hidden, (read_ups, places), n, block)
+    inner_norm = None
+    if found is None and block is whole and later:  # a norm may stand between the activation and the second map
+        inner, inner_norm = _normed_hidden(p, ups, hidden, n)
+        found = None if inner is None else _activated(p, source, ups, inner, (read_ups, places), n, block)
+    if found is None:
+        between = [x for x in p.between(ups, hidden) if p.op(x) not in VIEWS and x not in ups]
+        known = len(ups) == 1 and read_ups[0][0].shape[0] * n == hidden.value.numel()
+        raise Unnamed("an activation that attnscope does not know" if known else
+                      "what stands between the maps of a feed-forward layer is neither an activation nor a gate", between)
+    mlp, hidden_at = found
+    mlp.hidden_norm = inner_norm
+    if inner_norm is not None:
+        hidden_at = Elements(torch.arange(hidden.value.numel()).reshape(n, -1))
+    if later:
+        mlp.down, norm, mlp.after = _read_down(p, hidden, hidden_at, out, n, d_model) if block is whole else \
+            (_read_down_of(p, source, hidden, hidden_at, out, n, block), None, None)
+    return mlp, norm
+
+
+def _normed_hidden(p, ups, hidden, n):
+    """(node, norm) where the hidden values are the norm of a node behind the first maps; (None, None) where they are none."""
+    width = hidden.value.numel() // n
+    for node in p.bottlenecks(ups, hidden):
+        if node is hidden or not isinstance(node.value, torch.Tensor) or node.value.numel() != hidden.value.numel() \
+                or node.value.shape[-1] != width:
+            continue
+        norm = fitting.norm(function(p, node, hidden), n, width, node.value.reshape(n, -1))
+        if norm is not None:
+            return node, norm
+    return None, None
+
+
+def _activated(p, source, ups, hidden, first, n, block):
+    """(Mlp without its second map, the elements of its hidden values) where these are activated or gated; None where they are not."""
+    read_ups, places = first
     hidden_at = _in_rows(p, ups[0], hidden, places[0], n)
     if hidden_at is None and block is not whole:
         hidden_at = block(_behind(p, source, ups, hidden, n))
@@ -389,15 +434,9 @@ def read_mlp(p, source, out, n, d_model, block=None):
         rows = {node: at.filled(node, v) for node, v, at in zip(ups, values, places)}
         return hidden_at.rows(p.run(rows, [hidden])[0])
 
-    if later:
-        down, norm = _read_down(p, hidden, hidden_at, out, n, d_model) if block is whole else \
-            (_read_down_of(p, source, hidden, hidden_at, out, n, block), None)
-    between = [x for x in p.between(ups, hidden) if p.op(x) not in VIEWS and x not in ups]
     if len(ups) == 1 and widths[0] == width:
         name = fitting.activation(grid, of([grid]))
-        if name is None:
-            raise Unnamed("an activation that attnscope does not know", between)
-        return Mlp(read_ups[0], None, down, name), norm
+        return None if name is None else (Mlp(read_ups[0], None, None, name), hidden_at)
     if len(ups) == 1 and widths[0] == 2 * width:
         weight, bias = read_ups[0]
         for picks in ((slice(0, width), slice(width, None)), (slice(0, None, 2), slice(1, None, 2))):
@@ -410,13 +449,13 @@ def read_mlp(p, source, out, n, d_model, block=None):
 
                 name = _gated(gated, n, width)
                 if name is not None:
-                    return Mlp(halves[order[1]], halves[order[0]], down, name), norm
+                    return Mlp(halves[order[1]], halves[order[0]], None, name), hidden_at
     if len(ups) == 2 and widths == [width, width]:
         for order in ((0, 1), (1, 0)):
             name = _gated(lambda gate, up, order=order: of([gate, up] if order == (0, 1) else [up, gate]), n, width)
             if name is not None:
-                return Mlp(read_ups[order[1]], read_ups[order[0]], down, name), norm
-    raise Unnamed("what stands between the maps of a feed-forward layer is neither an activation nor a gate", between)
+                return Mlp(read_ups[order[1]], read_ups[order[0]], None, name), hidden_at
+    return None
 
 
 def _gated(f, n, width):
@@ -477,7 +516,8 @@ def _read_down(p, hidden, hidden_at, out, n, d_model):
 
     whole = fitting.affine(to(out), n, width)
     if whole is not None:
-        return whole, None
+        return whole, None, None
+    grid = 2.5 * fitting.random(n, d_model, seed=44)
     for node in reversed(p.bottlenecks([hidden], out)):
         if not isinstance(node.value, torch.Tensor) or node.value.numel() != n * d_model:
             continue
@@ -485,8 +525,11 @@ def _read_down(p, hidden, hidden_at, out, n, d_model):
         if found is not None:
             norm = fitting.norm(function(p, node, out), n, d_model, node.value.reshape(n, -1))
             if norm is not None:
-                return found, norm
-    raise Unnamed("what follows the second map of a feed-forward layer is no norm",
+                return found, norm, None
+            name = fitting.activation(grid, function(p, node, out)(grid))
+            if name is not None:
+                return found, None, name
+    raise Unnamed("what follows the second map of a feed-forward layer is neither a norm nor an activation",
                   [x for x in p.between([hidden], out) if p.op(x) not in VIEWS][1:4])
 
 
@@ -568,4 +611,4 @@ def _check(reading):
 
 def _kind(mlp):
     """What feed-forward layers of one description have in common."""
-    return mlp.key() if isinstance(mlp, Experts) else (mlp.gate is None, mlp.up[0].shape)
+    return mlp.key() if isinstance(mlp, Experts) else (mlp.gate is None, mlp.up[0].shape, mlp.hidden_norm is None, mlp.after)

@@ -17,6 +17,9 @@ VIEWS = {"view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand
          "flatten", "unflatten", "movedim", "squeeze_", "dropout", "native_dropout", "select_scatter", "slice_scatter", "copy",
          "swapaxes", "narrow", "unsafe_chunk", "unsafe_split", "as_strided_scatter", "view_copy", "flip", "roll", "gather"}
 PRODUCTS = {"mm", "bmm"}
+# Operations that take the shape of a value, and none of its numbers.
+_OF_SHAPE = {"new_ones", "new_zeros", "new_full", "new_empty", "ones_like", "zeros_like", "full_like", "empty_like", "full", "ones",
+             "zeros", "zero", "fill"}
 
 
 class Unreplayed(Exception):
@@ -33,12 +36,15 @@ class Pass:
 
     def __init__(self, watched, own_rows=False):
         self.own_rows = own_rows  # the rows of the example are the tokens, whatever they were made of
+        self.are_given = True  # rows that a map makes of an argument may be given anew
         self.nodes, self.ids, self.logits = watched.nodes, watched.ids, watched.logits
         self.own_logits = watched.own_logits
         for node in self.nodes:
             node.users = []
             if node.kind != "call":
                 node.value = _doubled(node.value)
+            elif self.op(node).split(".")[0] in _OF_SHAPE and node.args and isinstance(node.args[0], type(node)):
+                node.becomes(_Made(node))
         for node in self.nodes:
             for one in dict.fromkeys(node.inputs):
                 one.users.append(node)
@@ -73,6 +79,19 @@ class Pass:
         own = copy.copy(self)
         own.ids, own.ends = ids, tuple(ends or (self.logits,))
         own.active = own._active()
+        own.gathered = own._gathered()
+        return own
+
+    def seen_from_rows(self, argument, ends=None):
+        """The pass as numbers see it that one argument holds: rows that are made of them are the tokens."""
+        own = copy.copy(self)
+        own.own_rows, own.are_given, own.ends = True, False, tuple(ends or (self.logits,))
+        own.below = {argument}
+        for node in self.nodes:
+            if node.kind == "call" and any(i in own.below for i in node.inputs):
+                own.below.add(node)
+        own.active = own.needed(own.below)
+        own.roots = [argument] if argument in own.active else []
         own.gathered = own._gathered()
         return own
 
@@ -145,12 +164,28 @@ class Pass:
             self.ids = part
         return needed
 
+    def is_one(self, node):
+        """Whether a node multiplies or divides a value by ones alone, such as a mask of padding where there is none."""
+        op = self.op(node)
+        if op not in ("mul", "div", "masked_fill", "where"):
+            return False
+        if op == "masked_fill":
+            return len(node.args) == 3 and not bool(node.args[1].value.any())
+        if op == "where":
+            return len(node.args) == 3 and node.args[0] not in self.active and bool(node.args[0].value.all()) \
+                and getattr(node.args[1], "value", None) is not None and node.args[1].value.shape == node.value.shape
+        others = [getattr(a, "value", a) for a in node.args if a not in self.active]
+        return len(others) == 1 and (bool((others[0] == 1).all()) if isinstance(others[0], torch.Tensor) else others[0] == 1)
+
     def between(self, sources, *sinks):
         """Nodes on paths from any of `sources` to any of `sinks`, both included, in order."""
-        below, above = set(sources), set()
-        for node in self.nodes:
-            if node not in below and any(i in below for i in node.inputs):
-                below.add(node)
+        last = max((sink.idx for sink in sinks), default=-1)
+        below, above, stack = set(sources), set(), list(sources)
+        while stack:
+            for user in stack.pop().users:
+                if user.idx <= last and user not in below:
+                    below.add(user)
+                    stack.append(user)
         stack = list(sinks)
         while stack:
             node = stack.pop()
@@ -159,6 +194,11 @@ class Pass:
                 if node not in sources:
                     stack.extend(node.inputs)
         return sorted(above, key=lambda n: n.idx)
+
+    def above(self, nodes):
+        """For each of some nodes, the others of them that it is made of, in order."""
+        reached = {node: set(self.between([node], *(other for other in nodes if other is not node))) for node in nodes}
+        return {node: [other for other in nodes if other is not node and node in reached[other]] for node in nodes}
 
     def bottlenecks(self, sources, *sinks):
         """Nodes that every path from `sources` to `sinks` goes through, in order; a single source counts itself."""
@@ -193,6 +233,17 @@ class Pass:
                 nodes.update(self.between(sources, target))
             cache[key] = sorted((n for n in nodes if n not in sources and n.kind == "call"), key=lambda n: n.idx)
         return cache[key]
+
+
+class _Made:
+    """What an operation makes of the shape of a value, as a function of nothing."""
+
+    def __init__(self, node):
+        self.node, self.target, self.args, self.kwargs = node.args[0], node.target, node.args[1:], node.kwargs
+
+    def __call__(self):
+        kwargs = {name: _wide(arg) for name, arg in self.kwargs.items()}
+        return self.target(torch.zeros_like(self.node.value), *self.args, **kwargs)
 
 
 def like(node, rows):

@@ -52,7 +52,7 @@ class Scaled:
                 raise Unnamed("the residual is multiplied between branches, and the outputs of heads are gated", [attention.node])
             return
         mlp = layer.mlp
-        if isinstance(mlp, Experts) or mlp.down is None:
+        if isinstance(mlp, Experts) or mlp.down is None or mlp.after is not None:
             raise Unnamed("the residual is multiplied between branches, and a feed-forward layer has experts or no second map")
         mlp.up, mlp.gate = self.read_by(mlp.up), self.read_by(mlp.gate)
         mlp.down = mlp.down[0] / self.gain[:, None], mlp.down[1] / self.gain

@@ -13,33 +13,30 @@ class Sides:
     """The two texts of a pass, and what the decoder reads of the encoder."""
 
     def __init__(self, source, target, leaving):
-        self.source, self.target = source, target  # arguments: token ids
+        self.source, self.target = source, target  # arguments: token ids, or numbers of which rows are made
         self.leaving = leaving  # values of the encoder that the decoder uses
 
 
 def sides(p):
     """The Sides of a pass; None where it reads one text."""
-    texts = [node for node in p.nodes if node.kind == "argument" and isinstance(node.value, torch.Tensor)
-             and not node.value.is_floating_point() and node.value.dtype != torch.bool]
-    seen = {text: p.seen_from(text).below for text in texts}
-    for source, target in _pairs(p, seen):
-        alone, below = seen[source] - seen[target], seen[target]
-        needed = p.needed(seen[source] | below)
-        leaving = [node for node in p.nodes if node in alone and node in needed
-                   and any(user in below and user in needed for user in node.users)]
-        return Sides(source, target, leaving)
+    given = [node for node in p.nodes if node.kind == "argument" and isinstance(node.value, torch.Tensor)
+             and node.value.dtype != torch.bool]
+    texts = [node for node in given if not node.value.is_floating_point()]
+    # Two texts first: numbers beside them may be masks.
+    for some in (texts, given):
+        seen = {argument: seen_from(p, argument).below for argument in some}
+        for source, target in _pairs(p, seen):
+            alone, below = seen[source] - seen[target], seen[target]
+            needed = p.needed(seen[source] | below)
+            leaving = [node for node in p.nodes if node in alone and node in needed
+                       and any(user in below and user in needed for user in node.users)]
+            return Sides(source, target, leaving)
     return None
 
 
-def without_text(p):
-    """(source, target) of an encoder and a decoder of which one reads no token ids; None where there are none."""
-    given = [node for node in p.nodes if node.kind == "argument" and isinstance(node.value, torch.Tensor)
-             and node.value.dtype != torch.bool]
-    seen = {}
-    for argument in given:
-        below = seen.setdefault(argument, {argument})
-        below.update(node for node in p.nodes if any(i in below for i in node.inputs))
-    return next(_pairs(p, seen), None)
+def seen_from(p, argument, ends=None):
+    """The pass as one argument sees it: as token ids, or as numbers of which the rows of the residual are made."""
+    return p.seen_from_rows(argument, ends) if argument.value.is_floating_point() else p.seen_from(argument, ends)
 
 
 def _pairs(p, seen):
@@ -63,12 +60,12 @@ def _reads(p, node, ones, others):
 
 def encoder_of(p, of):
     """The pass as the encoder sees it: its ids, and what of it the decoder uses as its end."""
-    return p.seen_from(of.source, of.leaving)
+    return seen_from(p, of.source, of.leaving)
 
 
 def decoder_of(p, of, memory, n_memory):
     """The pass as the decoder sees it: values of the encoder are constant, and keys may be rows of them."""
-    own = copy.copy(p.seen_from(of.target))
+    own = copy.copy(seen_from(p, of.target))
     own.memory, own.n_memory = memory, n_memory
     own.of_memory = {memory}
     for node in p.nodes:

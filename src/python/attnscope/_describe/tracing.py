@@ -136,6 +136,57 @@ class Map:
 
 def read_map(p, source, operand, places, n, name):
     """How `operand`'s elements `places` [head, position, d] come from rows [n, width] of `source`."""
+    try:
+        return _read_map(p, source, operand, places, n, name)
+    except Unnamed:
+        parts = _parts(p, operand, places)
+        if parts is None:
+            raise
+    # Dimensions that are made apart and joined, such as those that turn and those that do not.
+    found = [(dims, _read_map(p, source, node, at, n, name)) for node, at, dims in parts]
+    if any(m.norm is not None for _, m in found):
+        raise Unnamed(f"parts of {name} are normed by themselves", [operand])
+    d = places.shape[2]
+    first = found[0][1]
+    weight = torch.zeros(places.shape[0], d, first.weight.shape[2], dtype=torch.float64)
+    bias, turns = torch.zeros(places.shape[0], d, dtype=torch.float64), torch.eye(d, dtype=torch.float64).repeat(n, 1, 1)
+    for dims, m in found:
+        weight[:, dims], bias[:, dims] = m.weight * m.factor, m.bias * m.factor
+        if m.turns is not None:
+            turns[:, dims[:, None], dims[None, :]] = m.turns
+    are_turned = any(m.turns is not None for _, m in found)
+    return Map(weight, bias, None, turns if are_turned else None, 1.0, first.node)
+
+
+def _parts(p, operand, places):
+    """[(node, its elements [head, position, d], dimensions of `operand` that they are)] of values joined along the dimensions of a head;
+    None where no such values are."""
+    node = operand
+    while p.op(node) in VIEWS and p.op(node) != "cat":
+        inputs = [i for i in node.inputs if i in p.active or i in p.of_memory]
+        if len(inputs) != 1:
+            return None
+        node = inputs[0]
+    if p.op(node) != "cat":
+        return None
+    found, known = [], 0
+    for one in node.args[0]:
+        at = followed(p, one, operand)
+        if at is None:
+            return None
+        own = at.reshape(-1)[places]
+        is_own = (own >= 0).all(0).all(0)
+        if bool((own[:, :, ~is_own] >= 0).any()):
+            return None
+        dims = torch.nonzero(is_own).flatten()
+        if len(dims):
+            found.append((one, own[:, :, dims], dims))
+            known += len(dims)
+    return found if len(found) > 1 and known == places.shape[2] else None
+
+
+def _read_map(p, source, operand, places, n, name):
+    """How `operand`'s elements `places` [head, position, d] come from rows [n, width] of `source`."""
     d_in = source.value.numel() // n
     chain = p.bottlenecks([source], operand)
     start = None

@@ -23,16 +23,22 @@ _HERE = os.path.dirname(__file__)
 class Node:
     """One operation, or a leaf: a parameter, a buffer, another constant, or an argument of the call."""
 
-    __slots__ = ("idx", "kind", "op", "target", "args", "kwargs", "value", "path", "line", "name", "users")
+    __slots__ = ("idx", "kind", "op", "target", "args", "kwargs", "value", "path", "line", "name", "users", "_inputs")
 
     def __init__(self, idx, kind, op, target=None, args=(), kwargs=None, name=None, path="", line=""):
         self.idx, self.kind, self.op, self.target, self.args = idx, kind, op, target, args
         self.kwargs, self.name, self.path, self.line = kwargs or {}, name, path, line
-        self.value, self.users = None, []
+        self.value, self.users, self._inputs = None, [], None
 
     @property
     def inputs(self):
-        return list(_nodes_in((self.args, self.kwargs)))
+        if self._inputs is None:
+            self._inputs = list(_nodes_in((self.args, self.kwargs)))
+        return self._inputs
+
+    def becomes(self, target):
+        """Makes this an operation that reads no other node."""
+        self.target, self.args, self.kwargs, self._inputs = target, (), {}, None
 
     def said(self):
         """The operation and its place, for messages: `aten.cumsum in blocks.0.attn (model.py:31)`."""
@@ -270,9 +276,33 @@ def _taken_apart(add, fx, args, kwargs):
             product = call(aten.mul.Tensor, product, alpha)
         added = args[0] if beta == 1 else call(aten.mul.Tensor, args[0], beta)
         return product if beta == 0 else call(aten.add.Tensor, product, added)
+    if fx.target is aten.convolution.default and _is_map(fx, args):
+        return _mapped(call, add, fx, args)
     if name == "getitem":
         return add("call", "getitem", fx.target, tuple(args), kwargs, like=fx)
     return call(fx.target, *args, **kwargs)
+
+
+def _is_map(fx, args):
+    """Whether a convolution reads one position at a time: a linear map of channels."""
+    weight, stride, padding, transposed, groups = fx.args[1], args[3], args[4], args[6], args[8]
+    shape = weight.meta["val"].shape if "val" in weight.meta else ()
+    return len(shape) > 2 and all(size == 1 for size in shape[2:]) and all(one == 1 for one in stride) \
+        and not any(padding) and not transposed and groups == 1 and "val" in fx.meta
+
+
+def _mapped(call, add, fx, args):
+    """A convolution over single positions, as a product and moves."""
+    aten, (batch, width, *sides) = torch.ops.aten, fx.meta["val"].shape
+    last = len(sides) + 1
+    rows = call(aten.permute.default, args[0], [0, *range(2, last + 1), 1])
+    rows = call(aten.reshape.default, rows, [-1, int(fx.args[1].meta["val"].shape[1])])
+    weight = call(aten.reshape.default, args[1], [int(width), -1])
+    product = call(aten.mm.default, rows, call(aten.t.default, weight))
+    if args[2] is not None:
+        product = call(aten.add.Tensor, product, args[2])
+    product = call(aten.reshape.default, product, [int(batch), *map(int, sides), int(width)])
+    return call(aten.permute.default, product, [0, last, *range(1, last)])
 
 
 def _fx_nodes(args):

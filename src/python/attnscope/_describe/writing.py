@@ -25,6 +25,7 @@ class Written:
     def __init__(self, reading, leaves, within=""):
         self.reading, self.stored, self.within = reading, Stored(leaves), within  # `within` stands before the names of copies
         self.encoder_settings = self.padding = None
+        self.hidden = None  # by layer, which keys each query sees, where no setting says it
         self.settings, self.parts, self.tensors, self.notes = {}, {}, {}, list(reading.notes)
         self.layers, self.n = reading.layers, len(reading.layers)
         self.attending = [idx for idx, layer in enumerate(self.layers) if layer.attention is not None]
@@ -36,6 +37,7 @@ class Written:
                 self.settings[key] = " ".join(map(str, own))
         self._norms()
         self._mlp()
+        self._usual_norms()
         self._embedding()
         if reading.has_no_residual:
             self.settings["residual"] = "none"
@@ -128,6 +130,7 @@ class Written:
         if any(a.is_mixed for a in own + crosses):
             self.notes.append("heads read each other's scores or patterns: each holds the queries, keys and values of all heads side by "
                               "side, which gives the same numbers; patterns are those of the softmax")
+        self._norms_of_heads(own, crosses)
         if any(a.gate is not None for a in own):
             self.parts["out_gate"] = self._gate(own)
         if any(cross.gate is not None for cross in crosses):
@@ -140,10 +143,10 @@ class Written:
         first, parts = attentions[0], {}
         n_heads, d_head, _ = first.q.weight.shape
         maps = {name: [getattr(a, name) for a in attentions] for name in "qkv"}
-        if any(m.weight.shape[1] != d_head for m in maps["k"] + maps["v"]):
-            width = maps["v"][0].weight.shape[1]
-            raise Unnamed(f"queries have {d_head} values a head and values {width}, which a description does not say",
-                          [first.node])
+        d_value = maps["v"][0].weight.shape[1]
+        if any(m.weight.shape[1] != d_head for m in maps["k"]) or any(m.weight.shape[1] != d_value for m in maps["v"]) \
+                or d_value != self.settings.get("d_value", d_head):
+            raise Unnamed("attentions differ in the width of their keys or values", [first.node])
         for m in maps["v"]:
             if m.turns is not None or m.norm is not None:
                 raise Unnamed("values are normed or turned", [m.node])
@@ -176,6 +179,19 @@ class Written:
                         norm.gain = of_groups[:, 0].reshape(-1)
                 parts[f"{name}_norm"] = self.norm(f"{place}{name}_norm", norms)
         return parts
+
+    def _norms_of_heads(self, own, crosses):
+        """Writes the norm of what the heads give."""
+        if any(cross.z_norm is not None for cross in crosses):
+            raise Unnamed("what the heads read of the encoder is normed before its map", [crosses[0].node])
+        norms = [a.z_norm for a in own]
+        if all(norm is None for norm in norms):
+            return
+        if len({None if norm is None else norm.width for norm in norms}) > 1:
+            raise Unnamed("layers differ in the norm of what their heads give", [own[0].node])
+        self.parts["z_norm"] = self.norm("blocks.{layer}.z_norm", norms)
+        if norms[0].width < own[0].o.shape[1] * own[0].o.shape[2]:
+            self.parts["z_norm"]["per"] = "head"
 
     def _gate(self, attentions):
         shapes = {a.gate.weight.shape if a.gate is not None else None for a in attentions}
@@ -230,7 +246,7 @@ class Written:
 
     def _fused(self, of, kinds, place, n_heads, n_kv):
         """The part of one stored tensor that holds the maps of `kinds`; None where there is none."""
-        d_head = of["q"][0][0].shape[1]
+        d_of = {name: own[0][0].shape[1] for name, own in of.items()}
         flat = {name: [(w.reshape(-1, w.shape[-1]), b.reshape(-1)) for w, b in own] for name, own in of.items()}
         group = n_heads // n_kv
 
@@ -238,7 +254,8 @@ class Written:
             pieces = []
             for head in range(n_kv):
                 for name in kinds:
-                    rows = slice(head * (group if name == "q" else 1) * d_head, (head + 1) * (group if name == "q" else 1) * d_head)
+                    width = (group if name == "q" else 1) * d_of[name]
+                    rows = slice(head * width, (head + 1) * width)
                     pieces.append(flat[name][i][at][rows])
             return torch.cat(pieces)
 
@@ -263,6 +280,9 @@ class Written:
     def _settings_of_attention(self, n_heads, d_head, maps):
         layers = [self.layers[idx].attention for idx in self.attending]
         self.settings.update(family="described", n_layers=self.n, n_heads=n_heads, n_kv_heads=n_heads, d_head=d_head)
+        d_value = layers[0].v.weight.shape[1]
+        if d_value != d_head:
+            self.settings["d_value"] = d_value
         if any(a.rows.scale is None for a in layers):
             raise Unnamed("every query of the example sees one key alone, which shows no scores: give a longer example",
                           [layers[0].node])
@@ -323,7 +343,10 @@ class Written:
                 reach = int(back[mask].max()) if bool(mask.any()) else 0
                 expected = (back >= 0) & (back <= reach) if causal else back.abs() <= reach
                 if not torch.equal(mask, expected):
-                    raise Unnamed("a mask that is neither causal, nor a window, nor open", [a.node])
+                    self.hidden = [a.rows.visible for a in layers]
+                    self.settings["mask"] = "bidirectional" if any(bool(m[:, back < 0].any()) for m in self.hidden) else "causal"
+                    self.notes.append(f"a mask that is neither causal, nor a window, nor open: it is held for the first {n} positions")
+                    return
                 found.append((causal, reach + 1 if causal else reach))
         if len({causal for causal, _ in found if n > 1}) > 1:
             raise Unnamed("some layers are causal and others are not", [layers[0].node])
@@ -343,6 +366,7 @@ class Written:
                 self.settings["window_layers"] = f"{rule[0]}*i+{rule[1]}"
 
     def _positions_of_heads(self, layers, maps):
+        self._first_turned(maps)
         turns = [m.turns for name in "qk" for m in maps[name]]
         if any(t is not None for t in turns):
             keys, tables = set(), []
@@ -365,6 +389,10 @@ class Written:
             if direction == "backward":
                 self.settings["rope_direction"] = "backward"
         biases = [a.rows.bias for a in layers]
+        if self.hidden is not None:
+            alike = all(torch.equal(m, m[:1].expand_as(m)) and float((b - b[:1]).abs().max()) < 1e-9 for m, b in zip(self.hidden, biases))
+            self.parts["bias"] = added.of_mask([(m[:1], b[:1]) if alike else (m, b) for m, b in zip(self.hidden, biases)], self)
+            return
         if all(float(b.abs().max()) < 1e-6 for b in biases):
             return
         usual, found = _slopes(self.settings["n_heads"]), [added.slopes(added.Added(a.rows, a.sides)) for a in layers]
@@ -372,6 +400,22 @@ class Written:
             self.settings["positions"] = "alibi"
         else:
             self.parts["bias"] = added.part(self, layers)
+
+    def _first_turned(self, maps):
+        """Puts the dimensions of a head that turn before those that do not: scores are the same in any order of both."""
+        both = [m for name in "qk" for m in maps[name]]
+        if any(m.turns is None or m.norm is not None and m.norm.gain is not None for m in both):
+            return
+        d = both[0].turns.shape[1]
+        moves = sum((m.turns - torch.eye(d, dtype=torch.float64)).abs().amax((0, 2)) + (
+            m.turns - torch.eye(d, dtype=torch.float64)).abs().amax((0, 1)) for m in both) > 1e-12
+        first = int(torch.nonzero(moves).min())
+        if not first:
+            return
+        order = torch.cat([torch.arange(first, d), torch.arange(first)])
+        for m in both:
+            m.weight, m.bias, m.turns = m.weight[:, order], m.bias[:, order], m.turns[:, order][:, :, order]
+        self.notes.append(f"positions turn dimensions {first} to {d - 1} of each head: the maps of queries and keys hold these first")
 
     def _angles(self, table):
         name = self.stored.one_name([table])
@@ -428,6 +472,9 @@ class Written:
             self.parts["head_norm"] = self.norm("head_norm", [self.reading.head.norm])
         if self.reading.head is not None and self.reading.head.pooled_norm is not None:
             self.parts["pooled_norm"] = self.norm("pooled_norm", [self.reading.head.pooled_norm])
+
+    def _usual_norms(self):
+        """The kind and epsilon that most norms have become settings; the others keep their own."""
         all_norms = getattr(self, "_kinds", [])
         if not all_norms:
             return
@@ -467,6 +514,12 @@ class Written:
             self.parts["gate"] = self.linear("gate", "blocks.{layer}.gate", [m.gate for m in layers])
         if "gate_up" not in self.parts:
             self.parts["up"] = self.linear("up", "blocks.{layer}.up", [m.up for m in layers])
+        if layers[0].hidden_norm is not None:
+            self.parts["hidden_norm"] = self.norm("blocks.{layer}.hidden_norm", [m.hidden_norm for m in layers])
+        if layers[0].after is not None:
+            if len(self.at) < len(self.feeding):
+                raise Unnamed("an activation follows the second map of some layers, and others have experts")
+            self.settings["out_activation"] = layers[0].after
         if any(m.down is not None for m in layers):
             self.parts["down"] = self.linear("down", "blocks.{layer}.down", [m.down for m in layers])
 
@@ -583,9 +636,8 @@ class Written:
         self.tensors.update(encoder.tensors)
         self.notes += encoder.notes
         self.encoder_settings = encoder.settings
-        first = int(self.reading.text.value.reshape(-1)[0])
-        self.settings["start_token"] = first
-        self.notes.append(f"start_token: the first target token of the example, {first}")
+        self.settings["start_token"] = 0 if self.reading.text is None else int(self.reading.text.value.reshape(-1)[0])
+        self.notes.append(f"start_token: the first target token of the example, {self.settings['start_token']}")
 
     def _head(self):
         head = self.reading.head
@@ -609,10 +661,19 @@ class Written:
             word = head.pooled or ("last" if at == self.reading.n - 1 else "first" if at == 0 else None)
             if word is not None:
                 self.settings["pooled"] = word
+        if head.order is not None:
+            self._ordered(head.order)
         if head.softcap is not None:
             self.settings["logit_softcap"] = head.softcap
         if head.then is not None:
             self.notes.append(f"the model gives {SAID[head.then]}; attnscope gives the logits")
+
+    def _ordered(self, order):
+        """Says in which order the rows of the example stand, where the head reads the mean of some that are not the last."""
+        places = "rotary" in (self.settings.get("positions"),) or "bias" in self.parts or self.settings.get("window")
+        if places or self.settings["mask"] == "causal" or self.reading.is_values or self.reading.encoder is not None:
+            raise Unnamed("the head reads the mean of some positions that are not the last ones, and positions are told in attention")
+        self.notes.append("the head reads the mean of some rows: give the tokens in the order " + " ".join(map(str, order)))
 
     def write(self, path):
         os.makedirs(path, exist_ok=True)
