@@ -48,6 +48,7 @@ impl Case {
             visibility: &self.visibility,
             heads: 0..self.spec.n_heads,
             sinks: None,
+            beside: None,
             bucket_values: None,
             bias_factors: None,
             relative: None,

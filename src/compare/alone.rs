@@ -179,6 +179,10 @@ impl Hooks for ComparingHooks<'_> {
         self.stack = Stack::Cross;
         Some(self)
     }
+
+    fn back(&mut self) {
+        self.stack = self.home;
+    }
 }
 
 #[cfg(test)]

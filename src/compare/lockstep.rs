@@ -11,7 +11,7 @@ use attnscope_compute::ops::reuse_buffers;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::{Hook, Input, LayerWeights, bias_factors_on_host};
 use attnscope_run::Progress;
-use attnscope_spec::{Model, Stack, StackSpec};
+use attnscope_spec::{BlockSpec, Model, Stack, StackSpec};
 
 use super::alone::{Alone, Beyond, first_tokens};
 use super::engines::Engines;
@@ -375,17 +375,38 @@ impl<'a, E: Engines> Work<'a, '_, E> {
 
     /// Registers A's queries, keys and values, so that heads that were not kept are recomputed when B reaches them.
     fn recompute_heads(&self, stack: Stack, layer_a: usize) -> Result<()> {
-        let (exchange, model) = (self.exchange, self.sides.a);
+        let exchange = self.exchange;
         if read_rows(exchange.rows(stack)).left().is_empty() {
             return Ok(());
         }
+        let Some(recompute) = self.recompute_inputs(stack, layer_a)? else {
+            return Ok(());
+        };
+        let blocks = self.sides.a.spec.stack_of(stack).blocks();
+        let merged = blocks.get(layer_a).and_then(BlockSpec::merged);
+        let beside = match merged {
+            Some(_) if stack == Stack::Cross => self.recompute_inputs(Stack::Decoder, layer_a)?,
+            Some(_) => self.recompute_inputs(Stack::Cross, layer_a)?,
+            None => None,
+        };
+        let recompute = RecomputeInputs {
+            beside: beside.and_then(|other| other.log_sums(&|| false)),
+            ..recompute
+        };
+        write_rows(exchange.rows(stack)).recompute_from(recompute);
+        Ok(())
+    }
+
+    /// A's queries, keys and values of an attention, if they were kept.
+    fn recompute_inputs(&self, stack: Stack, layer_a: usize) -> Result<Option<RecomputeInputs>> {
+        let (exchange, model) = (self.exchange, self.sides.a);
         let of_a = exchange.of_a.borrow();
         let of = |hook: Hook| of_a.get(&(stack, hook)).map(|kept| kept.values.clone());
         let found = (of(Hook::RotQ), of(Hook::RotK), of(Hook::V));
         let (Some(spec), (Some(q), Some(k), Some(v))) =
             (model.spec.attention(stack, layer_a), found)
         else {
-            return Ok(());
+            return Ok(None);
         };
         let (queries, keys) = exchange.sequences(stack);
         let tables = super::suspects::tables(model, stack, layer_a)?;
@@ -397,21 +418,20 @@ impl<'a, E: Engines> Work<'a, '_, E> {
             }
             _ => None,
         };
-        let mut rows = write_rows(exchange.rows(stack));
-        let recompute = RecomputeInputs {
+        let rows = read_rows(exchange.rows(stack));
+        Ok(Some(RecomputeInputs {
             spec: spec.clone(),
             visibility: visibility(spec, &queries, &keys),
             positions: queries.positions.clone(),
             sinks: tables.sinks.map(Cow::into_owned),
+            beside: None,
             buckets: tables.buckets.map(Cow::into_owned),
             bias_factors,
             relative: tables.relative,
             globals: exchange.globals.borrow().get(&stack).cloned(),
             values: [q, k, v],
             n_at_once: rows.at_once(self.sides.row_bytes),
-        };
-        rows.recompute_from(recompute);
-        Ok(())
+        }))
     }
 }
 

@@ -49,6 +49,10 @@ impl Hooks for FromRecorded<'_> {
         self.stack = Stack::Cross;
         Some(self)
     }
+
+    fn back(&mut self) {
+        self.stack = self.home;
+    }
 }
 
 /// Runs a layer of the model on its recorded input and returns the largest relative difference from its recorded values.

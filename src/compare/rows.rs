@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use attnscope_compute::attention::{
-    AttentionSpec, BlockSink, GlobalKeys, HeadInput, RelativeTables, Run, Visibility, stream_heads,
+    AttentionSpec, BlockSink, GlobalKeys, HeadInput, HeadSummary, RelativeTables, Run, SoftmaxAxis,
+    Visibility, stream_heads,
 };
 use attnscope_compute::kernels::simd;
 use attnscope_compute::kernels::simd::Level;
@@ -372,6 +373,8 @@ pub(super) struct RecomputeInputs {
     pub positions: Vec<usize>,
     /// [head]
     pub sinks: Option<Vec<f32>>,
+    /// log Σ exp(score) of what each row's softmax sees besides these keys. // [query, head]
+    pub beside: Option<Vec<f32>>,
     /// [bucket, head]
     pub buckets: Option<Vec<f32>>,
     /// Factors of the learned bias. // [query, head]
@@ -388,12 +391,33 @@ pub(super) struct RecomputeInputs {
 impl RecomputeInputs {
     /// Computes some heads; `None` if stopped.
     pub fn attend(&self, heads: Range<usize>, sink: &dyn BlockSink, pace: &dyn Pace) -> Option<()> {
+        self.run(heads, Some(sink), pace).map(|_| ())
+    }
+
+    /// log Σ exp(score) of every row; `None` if stopped, or if the softmax does not run over keys. // [query, head]
+    pub fn log_sums(&self, pace: &dyn Pace) -> Option<Vec<f32>> {
+        if self.spec.softmax_axis != SoftmaxAxis::Keys {
+            return None;
+        }
+        let heads = self.run(0..self.spec.n_heads, None, pace)?;
+        let of_query = |query_idx: usize| heads.iter().map(move |head| &head.rows[query_idx]);
+        let rows = (0..self.visibility.n_queries).flat_map(of_query);
+        Some(rows.map(|row| row.log_sum_exp).collect())
+    }
+
+    fn run(
+        &self,
+        heads: Range<usize>,
+        sink: Option<&dyn BlockSink>,
+        pace: &dyn Pace,
+    ) -> Option<Vec<HeadSummary>> {
         let [q, k, v] = &self.values;
         let run = Run {
             spec: &self.spec,
             visibility: &self.visibility,
             heads,
             sinks: self.sinks.as_deref(),
+            beside: self.beside.as_deref(),
             bucket_values: self.buckets.as_deref(),
             bias_factors: self.bias_factors.as_deref(),
             relative: self.relative.as_ref(),
@@ -401,14 +425,13 @@ impl RecomputeInputs {
             repeats: None,
             value_norms: None,
             globals: self.globals.as_ref(),
-            sink: Some(sink),
+            sink,
             kept: None,
             pace,
         };
         let n_outputs = self.spec.n_heads * self.spec.d_value;
         let mut z = vec![0.0; self.visibility.n_queries * n_outputs];
-        stream_heads(&run, HeadInput { q, k, v }, Level::current(), &mut z)?;
-        Some(())
+        stream_heads(&run, HeadInput { q, k, v }, Level::current(), &mut z)
     }
 }
 

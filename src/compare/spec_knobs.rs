@@ -141,6 +141,7 @@ fn of_stack(list: &mut List, stack: &StackSpec) {
         block(list, spec);
         if let Some(cross) = &spec.cross {
             list.slot = slot(Stack::Cross, Some(layer_idx));
+            list.word(Computation, "shares_softmax", cross.shares_softmax);
             attention(list, &cross.attention);
             projections(list, &cross.projections);
             norm(list, "attn_pre_norm", cross.pre.as_ref());

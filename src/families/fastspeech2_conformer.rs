@@ -181,7 +181,9 @@ fn activated(mut block: BlockSpec) -> BlockSpec {
 fn norms_behind(mut block: BlockSpec) -> BlockSpec {
     if let Some(conformer) = block.conformer.as_deref_mut() {
         conformer.before_post = conformer.before_norm.take();
-        conformer.convolution.post = conformer.convolution.pre.take();
+        if let Some(module) = &mut conformer.convolution {
+            module.post = module.pre.take();
+        }
         conformer.last = block.mlp_post.take();
     }
     block.attn_post = block.attn_pre.take();

@@ -246,10 +246,10 @@ impl Block<'_> {
             before_factor: 1.0,
             before_post: None,
             last: None,
-            convolution: self.convolution(
+            convolution: Some(self.convolution(
                 &format!("{at}.lconv1d"),
                 ["lconv1d.pre_layer_norm", "lconv1d.conv_norm"].map(|name| named(name, self.eps)),
-            ),
+            )),
         };
         BlockSpec {
             attn_pre,

@@ -129,7 +129,7 @@ impl Block<'_> {
             before_factor: 1.0,
             before_post: None,
             last: None,
-            convolution: self.convolution(&format!("{at}.conv"), norm("conv.norm")),
+            convolution: Some(self.convolution(&format!("{at}.conv"), norm("conv.norm"))),
         };
         BlockSpec {
             attn_pre: Some(norm("attn.pre_norm")),

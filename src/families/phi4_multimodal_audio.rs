@@ -154,7 +154,7 @@ impl Block<'_> {
             before_factor: 1.0,
             before_post: None,
             last: None,
-            convolution: self.convolution(&format!("{at}.conv")),
+            convolution: Some(self.convolution(&format!("{at}.conv"))),
         };
         BlockSpec {
             attn_pre: Some(self.norm(&format!("{at}.layer_norm_att"))),

@@ -92,8 +92,6 @@ const UNLESS: &[(&str, &str)] = &[("patchtsmixer", "self_attn")];
 
 const DEFORMABLE: &str =
     "it reads a picture between places that each query computes (deformable attention)";
-const HALVES: &str =
-    "its first layers halve the number of rows between attention and feed-forward layer";
 const OF_ANOTHER: &str = "its layers attend to keys and values that another model computes";
 const MASKS: &str =
     "its pictures pass through convolutions, and what attends to them to find masks is not read";
@@ -108,6 +106,14 @@ const POINTS: &str = "points of two pictures attend to each other, and another m
 const NOT_READ: &[(&str, &str)] = &[
     ("apertus1p5_vision_tokenizer", AMONG_CONVOLUTIONS),
     (
+        "blt",
+        "its bytes attend to patches before they see each other, and its patches to bytes",
+    ),
+    (
+        "blt_local_decoder",
+        "its bytes attend to rows of patches before they see each other",
+    ),
+    (
         "canine",
         "convolutions make fewer rows of its characters for the middle layers, and all of them again for the last",
     ),
@@ -120,6 +126,10 @@ const NOT_READ: &[(&str, &str)] = &[
     (
         "dab-detr",
         "the places of its queries move from layer to layer, and what a place holds scales its sines",
+    ),
+    (
+        "deepseek_v4",
+        "one softmax sees tokens and keys that are sums of several tokens (compressed keys)",
     ),
     ("deformable_detr", DEFORMABLE),
     ("deimv2", DEFORMABLE),
@@ -148,8 +158,6 @@ const NOT_READ: &[(&str, &str)] = &[
     ),
     ("gemma4_assistant", OF_ANOTHER),
     ("gemma4_unified_assistant", OF_ANOTHER),
-    ("granite_speech5_ctc", HALVES),
-    ("granite_speech5_encoder", HALVES),
     (
         "groupvit_vision_model",
         "each patch is given to one of a few groups, which are the rows of later layers",
@@ -157,6 +165,14 @@ const NOT_READ: &[(&str, &str)] = &[
     (
         "informer",
         "it draws the keys at random by which it chooses the queries that attend (ProbSparse attention)",
+    ),
+    (
+        "inkling2_loop_text",
+        "some of its layers run several times, and each branch reads a learned mix of the states between earlier layers",
+    ),
+    (
+        "inkling2_text",
+        "each branch reads a learned mix of the states between earlier layers",
     ),
     ("janus_vqgan", AMONG_CONVOLUTIONS),
     (
@@ -186,6 +202,10 @@ const NOT_READ: &[(&str, &str)] = &[
     ("pp_doclayout_v4", DEFORMABLE),
     ("qwen2_5_omni_dit", DIFFUSION),
     ("qwen2_5_omni_token2wav", DIFFUSION),
+    (
+        "reformer",
+        "its tokens see those with a hash near their own (LSH attention)",
+    ),
     ("rt_detr", DEFORMABLE),
     ("rt_detr_v2", DEFORMABLE),
     ("sam3_detr_decoder", BOXES),
@@ -204,10 +224,6 @@ const NOT_READ: &[(&str, &str)] = &[
         "its convolutions, between which windows of patches attend to each other, are not read",
     ),
     (
-        "t5gemma2",
-        "its decoder sees the encoder's tokens and its own in one softmax; its encoder opens where it is saved alone",
-    ),
-    (
         "vits",
         "what a head takes of a key depends on its distance too (relative values)",
     ),
@@ -223,7 +239,7 @@ const NOT_READ: &[(&str, &str)] = &[
 ];
 
 /// Types of this list that hold a part which another family reads alone, and computes otherwise.
-const NOT_IN_PART: &[&str] = &["gemma4_assistant", "gemma4_unified_assistant", "t5gemma2"];
+const NOT_IN_PART: &[&str] = &["gemma4_assistant", "gemma4_unified_assistant"];
 
 /// Says why a model is not read, though a part of it could be.
 pub(super) fn said_of_whole(config: &Config) -> Option<String> {

@@ -405,6 +405,7 @@ fn attend_group<O: Ops>(
             visibility: &visibility,
             heads: 0..attention.n_heads,
             sinks: weights.sinks.as_deref(),
+            beside: None,
             bucket_values: weights.bucket_values.as_deref().or(shared),
             bias_factors: None,
             relative: weights.relative.as_ref(),

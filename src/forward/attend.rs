@@ -58,6 +58,7 @@ pub(super) fn attend<O: Ops>(
         visibility,
         heads,
         sinks: weights.sinks.as_deref(),
+        beside: (!s.beside.is_empty()).then_some(&s.beside[..]),
         bucket_values: weights.bucket_values.as_deref().or(shared),
         bias_factors: (!s.bias_factors.is_empty()).then_some(&s.bias_factors[..]),
         relative: weights.relative.as_ref(),

@@ -19,7 +19,8 @@ use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::hyper;
 use super::last_mixer::run_with_last;
-use super::mixing::{Mixed, mix};
+use super::merged::mix_merged;
+use super::mixing::Mixed;
 use super::narrow::add_narrow;
 use super::norm_gate::open_norm;
 use super::scratch::{AttentionScratch, Scratch};
@@ -55,7 +56,7 @@ pub(super) fn run_branches<O: Ops>(
     if let Some(conformer) = spec.conformer.as_deref() {
         add_before(context, conformer, resid)?;
     }
-    let mut mixed = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
+    let (mut mixed, merged) = mix_merged(context, spec, weights, resid, &mut s.attention, hooks)?;
     if let Some(pooling) = spec.query_pooling() {
         pool_residual(context, (pooling, &spec.attn_pre), resid)?;
     }
@@ -68,10 +69,12 @@ pub(super) fn run_branches<O: Ops>(
     let context = spread.as_ref().unwrap_or(context);
     let attention = attention_output(context, spec, weights, mixed, s, hooks)?;
     add_attention(context, spec, weights, resid, s)?;
-    if let Some(conformer) = spec.conformer.as_deref() {
-        add_convolution(context, &conformer.convolution, resid)?;
+    let module = spec.conformer.as_deref();
+    if let Some(module) = module.and_then(|of| of.convolution.as_ref()) {
+        add_convolution(context, module, resid)?;
     }
-    let cross = match (&spec.cross, &weights.cross) {
+    let cross = match (spec.cross_apart(), &weights.cross) {
+        (None, _) => merged,
         (Some(spec), Some(weights)) => Some(run_cross(context, spec, weights, resid, s, hooks)?),
         _ => None,
     };

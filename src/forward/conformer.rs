@@ -1,6 +1,6 @@
 //! The parts of a Conformer block that other blocks do not have: a feed-forward layer before attention, a convolution behind it.
 
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 use attnscope_compute::kernels::activate;
 use attnscope_compute::ops::{Activation, Ops};
 use attnscope_spec::{
@@ -108,6 +108,51 @@ pub(super) fn add_convolution<O: Ops>(
     spec: &ConvolutionModule,
     resid: &mut O::Buffer,
 ) -> Result<()> {
+    let mut out = convolved(context, spec, resid, 1)?;
+    let factors = [spec.resid_factor, spec.scale];
+    add_scaled(context.ops, resid, &mut out, factors)?;
+    normed_behind(context, &spec.post, resid)
+}
+
+/// Makes one row of two: their mean, and the output of the convolution at the first of them. // [position, d_model] → [half as many, d_model]
+pub(super) fn halve_rows<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &ConvolutionModule,
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let (ops, n) = (context.ops, context.sequence.len());
+    if n < 2 {
+        let problem =
+            format!("a layer makes one row of two: expected at least 2 rows in it, found {n}");
+        return Err(Error::Prompt(problem));
+    }
+    let mut out = convolved(context, spec, resid, 2)?;
+    let halved = {
+        let host = ops.get(resid)?;
+        let width = host.width.max(1);
+        let copies = host.values.chunks((context.sequence.len() * width).max(1));
+        let pairs = copies.flat_map(|rows| rows.chunks_exact(2 * width));
+        let mean = |pair: &[f32]| -> Vec<f32> {
+            let (first, second) = pair.split_at(width);
+            let both = first.iter().zip(second);
+            both.map(|(a, b)| 0.5 * (a + b)).collect()
+        };
+        pairs.flat_map(mean).collect::<Vec<f32>>()
+    };
+    let width = ops.get(&out)?.width;
+    ops.put_own(halved, width, resid)?;
+    let factors = [spec.resid_factor, spec.scale];
+    add_scaled(ops, resid, &mut out, factors)?;
+    normed_behind(context, &spec.post, resid)
+}
+
+/// The output of the convolution at every position, or at the first of each `step` whole ones of a copy.
+fn convolved<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &ConvolutionModule,
+    resid: &O::Buffer,
+    step: usize,
+) -> Result<O::Buffer> {
     let (ops, shelf, pace) = (context.ops, context.shelf(), context.pace);
     let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
     normed_or_as_it_is(context, &spec.pre, resid, &mut from)?;
@@ -142,6 +187,14 @@ pub(super) fn add_convolution<O: Ops>(
         over_positions(&kernel, n, of_copy, bias.repeat(rows.len()))
     }); // [position, channel]
     drop(values);
+    if step > 1 {
+        let of_copy = (context.sequence.len() * n).max(1);
+        let firsts = sums.chunks(of_copy).flat_map(|rows| {
+            let whole = rows.chunks_exact((step * n).max(1));
+            whole.flat_map(|rows| rows[..n].iter().copied())
+        });
+        sums = firsts.collect();
+    }
     if let Some(map) = &spec.mixed {
         ops.put(&sums, n, &mut from)?;
         ops.linear(&from, &shelf.linear(map)?, &mut to, pace)?;
@@ -160,8 +213,7 @@ pub(super) fn add_convolution<O: Ops>(
     }
     ops.activate(spec.activation, &mut from)?;
     ops.linear(&from, &shelf.linear(&spec.out)?, &mut to, pace)?; // [position, d_model]
-    add_scaled(ops, resid, &mut to, [spec.resid_factor, spec.scale])?;
-    normed_behind(context, &spec.post, resid)
+    Ok(to)
 }
 
 /// Adds an output to the residual, each times a factor.

@@ -32,6 +32,7 @@ pub(super) fn attend_copies<O: Ops>(
         visibility,
         heads,
         sinks: weights.sinks.as_deref(),
+        beside: None,
         bucket_values: weights.bucket_values.as_deref().or(shared),
         bias_factors: None,
         relative: weights.relative.as_ref(),

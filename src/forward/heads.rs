@@ -39,11 +39,23 @@ pub(super) fn run_heads<O: Ops>(
     s: &mut AttentionScratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<Vec<HeadSummary>> {
-    let (ops, spec) = (context.ops, of.attention);
+    let spec = of.attention;
     let other = OtherKeys::of(context, of.projections, of.weights, resid)?;
     let of_other = other.as_ref().map(|keys| keys.context(context));
     let context = of_other.as_ref().unwrap_or(context);
     project(context, spec, of.projections, of.weights, resid, s, hooks)?;
+    run_projected(context, &of, resid, s, hooks)
+}
+
+/// Runs all heads on queries, keys and values that are there.
+pub(super) fn run_projected<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: &Attending<'_, '_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<Vec<HeadSummary>> {
+    let (ops, spec) = (context.ops, of.attention);
     let is_there = s.past.as_ref().is_some_and(|past| past.is_whole);
     let mut norms = if is_there {
         None
@@ -62,12 +74,12 @@ pub(super) fn run_heads<O: Ops>(
     tell_norms(norms, hooks)?;
     tell_globals(context, s, hooks)?;
     let seen = (norms, hooks.blocks());
-    let summaries = attend_all(context, &of, Values::Own, resid, seen, s)?;
+    let summaries = attend_all(context, of, Values::Own, resid, seen, s)?;
     if let Some(shares) = &of.projections.own_value_shares {
         take_out_own(context, (spec, shares), &s.v, &mut s.z)?;
     }
     if let Some(side) = of.projections.side.as_deref() {
-        let z = side_heads(context, &of, resid, s)?;
+        let z = side_heads(context, of, resid, s)?;
         advance_side(context, side, &z, &mut s.kept)?;
     }
     if let Some(past) = &mut s.past {
@@ -82,6 +94,20 @@ pub(super) fn run_heads<O: Ops>(
     ablate(context, of.exceptions, spec.d_value, &mut s.z)?;
     change_firsts(context, of.projections.firsts, &mut s.z)?;
     Ok(summaries)
+}
+
+/// log Σ exp(score) of every row, from queries and keys that are there. // [query, head]
+pub(super) fn log_sums<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: &Attending<'_, '_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+) -> Result<Vec<f32>> {
+    let heads = attend_all(context, of, Values::Own, resid, (None, None), s)?;
+    let n_queries = heads.first().map_or(0, |head| head.rows.len());
+    let of_query = |query_idx: usize| heads.iter().map(move |head| &head.rows[query_idx]);
+    let rows = (0..n_queries).flat_map(of_query);
+    Ok(rows.map(|row| row.log_sum_exp).collect())
 }
 
 /// Which values a pattern weighs.
@@ -116,7 +142,7 @@ fn attend_all<O: Ops>(
             summaries.extend(heads);
             gather(ops, &mut together, &mut s.z)?;
         }
-        let from = (resid, &s.kept[..]);
+        let from = (resid, &s.kept[..], &s.beside[..]);
         let heads = attend_variant(context, of, (variant, whose), from, seen, &mut together)?;
         summaries.extend(heads);
         at = variant.heads.end;
@@ -170,13 +196,14 @@ fn attend_variant<O: Ops>(
     context: &BlockContext<'_, O>,
     of: &Attending<'_, '_, O>,
     (variant, whose): (&Variant, Values),
-    (resid, kept): (&O::Buffer, &[f32]),
+    (resid, kept, beside): (&O::Buffer, &[f32], &[f32]),
     seen: Seen<'_>,
     together: &mut Option<O::Buffer>,
 ) -> Result<Vec<HeadSummary>> {
     let spec = &variant.attention;
     let mut s = AttentionScratch::<O> {
         kept: kept.to_vec(),
+        beside: beside.to_vec(),
         ..AttentionScratch::default()
     };
     let projections = &variant.projections;

@@ -182,6 +182,8 @@ pub trait Hooks {
     fn cross(&mut self) -> Option<&mut dyn Hooks> {
         None
     }
+    /// Says that values belong to the block again, behind cross-attention without a residual of its own. Otherwise its `ResidPost` says so.
+    fn back(&mut self) {}
 }
 
 /// Observes nothing.

@@ -44,6 +44,7 @@ mod layer;
 pub mod low_rank;
 mod made_values;
 mod merge;
+mod merged;
 mod mixer;
 mod mixing;
 mod mlp;

@@ -4,6 +4,7 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, Ops};
 use attnscope_spec::{Joining, MergeSpec, SquareMap, StagePlaces, TableSource};
 
+use super::conformer::halve_rows;
 use super::context::BlockContext;
 use super::grid_maps::over_patches;
 use super::planes::{Plane, convolve};
@@ -29,6 +30,7 @@ pub(super) fn merge_patches<O: Ops>(
             // No activation follows the convolution itself.
             convolve(convolution, Activation::Relu, plane, shelf)
         })?,
+        Joining::Halves(module) => halve_rows(context, module, resid)?,
         Joining::SideBySide { side, .. } => over_patches(context, resid, |plane| {
             Ok(side_by_side((*side, true), plane))
         })?,

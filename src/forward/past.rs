@@ -84,6 +84,7 @@ pub enum Recomputed {
     HeadExceptions,
     WholeText,
     Rotation,
+    SharedSoftmax,
 }
 
 impl fmt::Display for Recomputed {
@@ -95,6 +96,7 @@ impl fmt::Display for Recomputed {
             Self::HeadExceptions => "some of its heads run by other rules",
             Self::WholeText => "its embeddings depend on the whole text",
             Self::Rotation => "its rotary frequencies change with the length of the text",
+            Self::SharedSoftmax => "one softmax sees an encoder's tokens and its own",
         })
     }
 }
@@ -112,6 +114,9 @@ impl Recomputed {
             return Some(Self::SeesLater);
         }
         blocks.iter().find_map(|block| {
+            if block.merged().is_some() {
+                return Some(Self::SharedSoftmax);
+            }
             let exceptions = block.cross.as_ref().map(|cross| &cross.exceptions);
             let own = block.own();
             let all = exceptions

@@ -63,7 +63,7 @@ pub(super) fn project<O: Ops>(
     if let Some(rope) = &attention.rope {
         let table = RopeTable::new(&context.sequence.turning(rope), &context.positions());
         ops.rope(&mut s.q, &table, attention.d_head)?;
-        if has_keys {
+        if has_keys && !rope.leaves_keys {
             ops.rope(&mut s.k, &table, attention.d_head)?;
         }
     }

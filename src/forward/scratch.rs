@@ -35,6 +35,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) index: IndexBuffers<O>,
     /// Factors of a learned bias; empty if it has none. // [position, head]
     pub(super) bias_factors: Vec<f32>,
+    /// log Σ exp(score) of what each row's softmax sees besides the keys here; empty if nothing. // [query, head]
+    pub(super) beside: Vec<f32>,
     /// Keys and values kept in the rows for later layers. // [position, n_kept]
     pub(super) kept: Vec<f32>,
     /// The experts of every row.
@@ -87,6 +89,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             gate: buffer(),
             index: IndexBuffers::default(),
             bias_factors: Vec::new(),
+            beside: Vec::new(),
             kept: Vec::new(),
             chosen: Chosen::new(),
             side_v: buffer(),

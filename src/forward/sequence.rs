@@ -62,8 +62,31 @@ impl Sequence {
                     ..all
                 })
             }
+            (Some(_), None) => self.halved_to(stack.n_shortened(layer_idx, self.len())),
             _ => Cow::Borrowed(self),
         }
+    }
+
+    /// Returns the positions of which two became one, again and again, until this many are left. One that holds padding is padding.
+    fn halved_to(&self, n: usize) -> Cow<'_, Self> {
+        if self.len() <= n {
+            return Cow::Borrowed(self);
+        }
+        let mut real = self.real.clone();
+        let mut len = self.len();
+        while len > n {
+            len /= 2;
+            let pairs =
+                |real: Vec<bool>| real.chunks_exact(2).map(|two| two[0] && two[1]).collect();
+            real = real.map(pairs);
+        }
+        Cow::Owned(Self {
+            tokens: self.tokens[..len].to_vec(),
+            positions: self.positions[..len].to_vec(),
+            real,
+            picture: None,
+            sound: self.sound.clone(),
+        })
     }
 
     /// Returns the tokens of the keys of an attention to the sequence itself: the same, the patches of another grid, or those of the

@@ -21,6 +21,7 @@ use super::global_tokens::{global_keys, measure_globals, tell_globals};
 use super::grid_maps::OtherKeys;
 use super::hook::{Hook, Hooks, NoHooks};
 use super::indexer::with_picked;
+use super::merged::beside_own;
 use super::project::project;
 use super::rows::read_of;
 use super::scratch::AttentionScratch;
@@ -66,6 +67,7 @@ pub fn attend_heads<O: Ops>(
     )?;
     let visibility = context.visibility(attention);
     let visibility = with_picked(context, attention, &visibility, 0, &s)?.into_owned();
+    s.beside = beside_own(context, block, resid)?;
     // Norms of values cost another matrix product, so they are computed only on request.
     let norms = if hooks.wants(Hook::ValueNorms) {
         let o = context.shelf().linear(&projections.o)?;
@@ -91,6 +93,7 @@ pub fn attend_heads<O: Ops>(
         norms,
         sinks: weights.sinks.map(Cow::into_owned),
         bucket_values: weights.bucket_values.map(Cow::into_owned),
+        beside: std::mem::take(&mut s.beside),
         bias_factors: std::mem::take(&mut s.bias_factors),
         relative: weights.relative,
         globals: global_keys(context, &s, 0)?,
@@ -107,6 +110,8 @@ pub struct AttendedHeads<O: Ops> {
     /// [head][key]
     norms: Option<Vec<Vec<f32>>>,
     sinks: Option<Vec<f32>>,
+    /// [query, head]
+    beside: Vec<f32>,
     bucket_values: Option<Vec<f32>>,
     /// [position, head]
     bias_factors: Vec<f32>,
@@ -141,6 +146,7 @@ impl<O: Ops> AttendedHeads<O> {
             visibility: &self.visibility,
             heads: head_idx..head_idx + 1,
             sinks: None,
+            beside: (!self.beside.is_empty()).then_some(&self.beside[..]),
             bucket_values: self.bucket_values.as_deref().or(shared),
             bias_factors: (!self.bias_factors.is_empty()).then_some(&self.bias_factors[..]),
             relative: self.relative.as_ref(),

@@ -52,7 +52,9 @@ pub(super) fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut
     };
     for _ in 0..n_times {
         rotate(q, attention.n_heads);
-        rotate(k, attention.n_kv_heads);
+        if !rope.leaves_keys {
+            rotate(k, attention.n_kv_heads);
+        }
     }
     let turns_values = rope.turns_values != (turned == RotationOverride::WithValues);
     if turns_values && attention.d_value == d_head {

@@ -205,4 +205,8 @@ impl Hooks for Watch<'_> {
         self.stack = Stack::Cross;
         Some(self)
     }
+
+    fn back(&mut self) {
+        self.stack = self.home;
+    }
 }

@@ -74,18 +74,21 @@ fn of_block(block: &BlockSpec, n: usize, n_source: usize) -> u64 {
     let linears = block.linears().into_iter();
     let mut work: u64 = linears.map(|linear| of_linear(linear, n)).sum();
     work += of_more_experts(&block.feed_forward, n);
-    if let Some(spec) = block.attention() {
+    let of_attention = block.attention().map_or(0, |spec| {
         let visibility = Visibility::of_self(spec.mask, n, None);
         let seen: usize = (0..n)
             .map(|query_idx| visibility.n_visible(query_idx))
             .sum();
-        work += (seen * spec.n_heads * (spec.d_head + spec.d_value)) as u64;
-    }
+        (seen * spec.n_heads * (spec.d_head + spec.d_value)) as u64
+    });
+    work += of_attention;
     let across = block.cross.as_ref().map_or(0, |cross| {
         let spec = &cross.attention;
         n * n_source * spec.n_heads * (spec.d_head + spec.d_value)
     });
-    work + across as u64
+    work += across as u64;
+    // Both run once more before they share a softmax.
+    work + block.merged().map_or(0, |_| of_attention + across as u64)
 }
 
 #[cfg(test)]

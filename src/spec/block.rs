@@ -25,6 +25,9 @@ pub struct CrossSpec {
     pub out: Option<NormSource>,
     pub post: Option<NormSource>,
     pub exceptions: Exceptions,
+    /// One softmax sees the encoder's tokens and the block's own: the maps and the input are those of self-attention, and the outputs of both
+    /// are summed before the norm of self-attention's output.
+    pub shares_softmax: bool,
 }
 
 impl CrossSpec {
@@ -37,6 +40,7 @@ impl CrossSpec {
             out: None,
             post: None,
             exceptions: Exceptions::default(),
+            shares_softmax: false,
         }
     }
 }
@@ -183,6 +187,18 @@ impl BlockSpec {
         }
     }
 
+    /// The block's self-attention, if that is its mixer, and cross-attention that shares its softmax.
+    pub fn of_one_softmax_mut(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
+        let own = match &mut self.mixer {
+            Mixer::Attention(own) => Some(&mut own.attention),
+            Mixer::Other(_) | Mixer::None => None,
+        };
+        let cross = self.cross.as_deref_mut();
+        let merged = cross.filter(|cross| cross.shares_softmax);
+        own.into_iter()
+            .chain(merged.map(|cross| &mut cross.attention))
+    }
+
     /// The mixer that is not softmax attention, used instead of attention, in parallel with it or behind it.
     pub fn other_mixer(&self) -> Option<&TokenMixer> {
         match &self.mixer {
@@ -193,6 +209,16 @@ impl BlockSpec {
             Mixer::Other(mixer) => Some(mixer),
             Mixer::None => None,
         }
+    }
+
+    /// Cross-attention whose softmax sees the block's own tokens too.
+    pub fn merged(&self) -> Option<&CrossSpec> {
+        self.cross.as_deref().filter(|cross| cross.shares_softmax)
+    }
+
+    /// Cross-attention that has maps of its own.
+    pub fn cross_apart(&self) -> Option<&CrossSpec> {
+        self.cross.as_deref().filter(|cross| !cross.shares_softmax)
     }
 
     /// Whether what a branch gives, or its keys and values, depend on the tokens just before, or around, through convolutions.

@@ -22,7 +22,8 @@ pub struct ConformerSpec {
     pub before_factor: f32,
     /// A norm of the residual that this layer was added to.
     pub before_post: Option<NormSource>,
-    pub convolution: ConvolutionModule,
+    /// `None` where it makes fewer rows, behind the block.
+    pub convolution: Option<ConvolutionModule>,
     /// A norm at the end of the block, behind all others.
     pub last: Option<NormSource>,
 }
@@ -80,6 +81,40 @@ pub enum ChannelNorm {
 }
 
 impl ConvolutionModule {
+    /// Describes the computation, for comparisons.
+    pub fn words(&self) -> String {
+        let norm = match &self.norm {
+            ChannelNorm::Row(norm) if norm.kind == NormKind::LayerNorm => "rows normed",
+            ChannelNorm::Row(_) => "rows scaled",
+            ChannelNorm::Stored { .. } => "channels normed by stored values",
+            ChannelNorm::None => "no norm",
+        };
+        let mixed = match self.mixed {
+            Some(_) => ", channels mixed",
+            None => "",
+        };
+        format!(
+            "{} positions with {} before{mixed}, {norm}, {} gated by {}",
+            self.n_wide, self.n_before, self.activation, self.gate
+        )
+    }
+
+    /// The maps, mutable.
+    pub fn linears_mut(&mut self) -> impl Iterator<Item = &mut LinearSource> {
+        [&mut self.expand, &mut self.out]
+            .into_iter()
+            .chain(&mut self.mixed)
+    }
+
+    /// The norms, mutable.
+    pub fn norms_mut(&mut self) -> impl Iterator<Item = &mut NormSource> {
+        let of_rows = match &mut self.norm {
+            ChannelNorm::Row(norm) => Some(norm),
+            ChannelNorm::Stored { .. } | ChannelNorm::None => None,
+        };
+        self.pre.iter_mut().chain(&mut self.post).chain(of_rows)
+    }
+
     /// The tensors that are neither maps nor norms, with their shapes.
     pub fn vectors(&self) -> Vec<(&String, Vec<usize>)> {
         let mut all = vec![(&self.kernel, vec![self.n_channels, 1, self.n_wide])];
@@ -109,13 +144,6 @@ impl ConvolutionModule {
 impl ConformerSpec {
     /// Describes the computation, for comparisons.
     pub fn words(&self) -> String {
-        let module = &self.convolution;
-        let norm = match &module.norm {
-            ChannelNorm::Row(norm) if norm.kind == NormKind::LayerNorm => "rows normed",
-            ChannelNorm::Row(_) => "rows scaled",
-            ChannelNorm::Stored { .. } => "channels normed by stored values",
-            ChannelNorm::None => "no norm",
-        };
         let residual = |factor: f32| match factor {
             1.0 => String::new(),
             factor => format!("{factor} · residual + "),
@@ -133,54 +161,44 @@ impl ConformerSpec {
             (None, Some(_)) => ", norms behind, and one at the end",
             (None, None) => ", norms behind",
         };
-        let mixed = match module.mixed {
-            Some(_) => ", channels mixed",
-            None => "",
+        let convolution = match &self.convolution {
+            Some(module) => format!(
+                ", {}{} · {}",
+                residual(module.resid_factor),
+                module.scale,
+                module.words()
+            ),
+            None => String::new(),
         };
         format!(
-            "{guess}{}{} · {normed}feed-forward before, {}{} · {} positions with {} before{mixed}, {norm}, {} gated by {}{order}",
+            "{guess}{}{} · {normed}feed-forward before{convolution}{order}",
             residual(self.before_factor),
             self.before_scale,
-            residual(module.resid_factor),
-            module.scale,
-            module.n_wide,
-            module.n_before,
-            module.activation,
-            module.gate
         )
     }
 
     /// The maps, mutable.
     pub fn linears_mut(&mut self) -> impl Iterator<Item = &mut LinearSource> {
-        let module = &mut self.convolution;
+        let module = self.convolution.iter_mut();
         let guess = self.guess.iter_mut();
         let guess = guess.flat_map(|guess| [&mut guess.labels, &mut guess.back]);
-        [
-            &mut self.before.up,
-            &mut self.before.down,
-            &mut module.expand,
-            &mut module.out,
-        ]
-        .into_iter()
-        .chain(&mut module.mixed)
-        .chain(guess)
+        [&mut self.before.up, &mut self.before.down]
+            .into_iter()
+            .chain(module.flat_map(ConvolutionModule::linears_mut))
+            .chain(guess)
     }
 
     /// The norms, mutable.
     pub fn norms_mut(&mut self) -> impl Iterator<Item = &mut NormSource> {
-        let module = &mut self.convolution;
-        let of_rows = match &mut module.norm {
-            ChannelNorm::Row(norm) => Some(norm),
-            ChannelNorm::Stored { .. } | ChannelNorm::None => None,
-        };
+        let module = self.convolution.iter_mut();
         let own = [
             &mut self.before_norm,
             &mut self.before_out,
             &mut self.before_post,
             &mut self.last,
-            &mut module.pre,
-            &mut module.post,
         ];
-        own.into_iter().flatten().chain(of_rows)
+        own.into_iter()
+            .flatten()
+            .chain(module.flat_map(ConvolutionModule::norms_mut))
     }
 }

@@ -85,9 +85,13 @@ impl ModelSpec {
         }
     }
 
-    /// Whether something besides keys takes probability in a layer of a grid: learned sinks, or empty places of windows.
+    /// Whether something besides keys takes probability in a layer of a grid: learned sinks, empty places of windows, or keys of another
+    /// grid in the same softmax.
     pub fn has_sinks(&self, grid: Stack, layer_idx: usize) -> bool {
         let block = self.stack_of(grid).blocks().get(layer_idx);
+        if block.is_some_and(|block| block.merged().is_some()) {
+            return true;
+        }
         let projections = match grid {
             Stack::Cross => block.and_then(|block| Some(&block.cross.as_ref()?.projections)),
             _ => block.and_then(|block| Some(&block.own()?.projections)),

@@ -1,8 +1,10 @@
-//! Stages of an encoder of pictures: between two stages neighbouring patches become one, so that rows are fewer and wider.
+//! Stages of an encoder: between two stages neighbouring patches, or positions of a sound, become one, so that rows are fewer, and often
+//! wider.
 
 use attnscope_compute::ops::Activation;
 
 use super::block::BlockSpec;
+use super::conformer::ConvolutionModule;
 use super::grid_maps::KeyGrid;
 use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
@@ -34,6 +36,9 @@ pub enum Joining {
         /// The width of a patch.
         width: usize,
     },
+    /// A convolution over the positions of a sound, at every second of them, added to the mean of two. A last one without a partner is
+    /// left out.
+    Halves(Box<ConvolutionModule>),
 }
 
 /// A map of squares of patches.
@@ -101,6 +106,15 @@ impl MergeSpec {
             Joining::Squares(squares) => from.map(|n| n.div_ceil(squares.side.max(1))),
             Joining::Convolution(convolution) => convolution.to(from),
             Joining::SideBySide { side, .. } => from.map(|n| n / (*side).max(1)),
+            Joining::Halves(_) => from,
+        }
+    }
+
+    /// The number of positions after, given that before, where they are no patches of a picture.
+    pub fn n_to(&self, n: usize) -> usize {
+        match &self.joining {
+            Joining::Halves(_) => n / 2,
+            Joining::Squares(_) | Joining::Convolution(_) | Joining::SideBySide { .. } => n,
         }
     }
 
@@ -110,6 +124,7 @@ impl MergeSpec {
             Joining::Squares(squares) => squares.map.n_out(),
             Joining::Convolution(convolution) => convolution.n_out,
             Joining::SideBySide { side, width } => side * side * width,
+            Joining::Halves(module) => module.out.n_out(),
         }
     }
 
@@ -123,7 +138,7 @@ impl MergeSpec {
     pub fn norms(&self) -> impl Iterator<Item = &NormSource> {
         let of_squares = match &self.joining {
             Joining::Squares(squares) => squares.norm.as_ref(),
-            Joining::Convolution(_) | Joining::SideBySide { .. } => None,
+            Joining::Convolution(_) | Joining::SideBySide { .. } | Joining::Halves(_) => None,
         };
         self.rows.iter().chain(of_squares).chain(&self.behind)
     }
@@ -131,7 +146,7 @@ impl MergeSpec {
     /// The tensors that are neither maps nor norms, with their shapes.
     pub fn tensors(&self) -> impl Iterator<Item = (&String, Vec<usize>)> {
         let convolution = match &self.joining {
-            Joining::Squares(_) | Joining::SideBySide { .. } => None,
+            Joining::Squares(_) | Joining::SideBySide { .. } | Joining::Halves(_) => None,
             Joining::Convolution(convolution) => Some(convolution.tensors()),
         };
         let places = self.places.iter().flat_map(|places| places.tensors());
@@ -154,6 +169,7 @@ impl MergeSpec {
             Joining::SideBySide { side, .. } => {
                 format!("squares of {side} × {side} patches, side by side")
             }
+            Joining::Halves(module) => format!("mean of two + {}", module.words()),
         };
         let norms = match (&self.rows, &self.behind) {
             (Some(_), Some(_)) => ", norms of rows before and behind",
@@ -236,8 +252,14 @@ impl StackSpec {
                 let [rows, columns] = self.grid_of(layer_idx, grid);
                 n_joined + usize::from(merge.has_class()) + rows * columns
             }
-            _ => n_joined + n,
+            _ => n_joined + self.n_shortened(layer_idx, n),
         }
+    }
+
+    /// The number of positions that are left in a layer of `n` that are no patches of a picture.
+    pub fn n_shortened(&self, layer_idx: usize, n: usize) -> usize {
+        let merges = self.merges_before(layer_idx);
+        merges.fold(n, |n, merge| merge.n_to(n))
     }
 
     /// The number of keys of a layer's own attention, for a prompt of `n` tokens as in [`StackSpec::n_positions`] and an encoder of

@@ -75,7 +75,10 @@ impl ModelSpec {
     pub fn d_resid(&self, stack: &StackSpec, layer_idx: usize) -> usize {
         match (stack.merged_width(layer_idx), &stack.last_map) {
             (Some(width), _) => width,
-            (None, _) if stack.is_staged() => stack.embed.tokens.width,
+            (None, _) if stack.is_staged() => match &stack.embed.projection {
+                Some(map) => map.n_out(),
+                None => stack.embed.tokens.width,
+            },
             (None, None) if stack.stack == Stack::Encoder && stack.n_layers() == 0 => {
                 stack.embed.tokens.width
             }

@@ -373,7 +373,8 @@ impl<'v, 'a> Walk<'v, 'a> {
         );
         let post = block.attn_post.as_ref();
         self.norm(format_args!("{name}attn_post"), post, None);
-        if let Some(cross) = &block.cross {
+        // The maps of a shared softmax are those of self-attention.
+        if let Some(cross) = block.cross_apart() {
             let name = &prefix(Stack::Cross, Some(layer_idx));
             self.norm(format_args!("{name}attn_pre"), cross.pre.as_ref(), None);
             let key = format!("{name}attn");
@@ -382,7 +383,9 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.norm(format_args!("{name}attn_post"), cross.post.as_ref(), None);
         }
         if let Some(conformer) = &block.conformer {
-            self.convolution(name, &conformer.convolution);
+            if let Some(module) = &conformer.convolution {
+                self.convolution(&format!("{name}convolution."), module);
+            }
         }
         self.quirks(name, block);
         self.norm(format_args!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);

@@ -22,6 +22,8 @@ pub enum HeadBias {
     ByPair(PairBias),
     BySteps(StepBias),
     ByProfile(ProfileBias),
+    /// Any of the others, with log Σ exp(score) of what each row sees besides keys. // [query]
+    Beside(Box<HeadBias>, Vec<f32>),
 }
 
 /// A bias that depends on the query, the key, and the distance between them.
@@ -66,8 +68,21 @@ fn multiplied(
 }
 
 impl HeadBias {
-    /// The bias of one head of a run.
+    /// The bias of one head of a run, with what its rows see besides keys.
     pub fn of(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Self {
+        let of_keys = Self::added(run, input, head_idx);
+        match run.beside {
+            Some(beside) => {
+                let rows = beside.chunks(run.spec.n_heads.max(1));
+                let of_head = rows.map(|row| row[head_idx]).collect();
+                Self::Beside(Box::new(of_keys), of_head)
+            }
+            None => of_keys,
+        }
+    }
+
+    /// What is added to the scores of one head of a run.
+    fn added(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Self {
         let spec = run.spec;
         let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
         match &spec.bias {
@@ -187,13 +202,23 @@ impl HeadBias {
             Self::ByPair(pairs) => scale * pairs.of(query_idx, key_idx),
             Self::BySteps(steps) => steps.of(query_idx, key_idx),
             Self::ByProfile(profiles) => profiles.of(query_idx, key_idx),
+            Self::Beside(of_keys, _) => of_keys.at(query_idx, key_idx, n_queries, scale),
         }
     }
 
-    /// log Σ exp(score) of what a query sees besides keys: the empty places of its window.
+    /// What is added to scores, without what rows see besides keys.
+    pub(super) fn of_keys(&self) -> &Self {
+        match self {
+            Self::Beside(of_keys, _) => of_keys,
+            _ => self,
+        }
+    }
+
+    /// log Σ exp(score) of what a query sees besides keys: the empty places of its window, or the other keys of its softmax.
     pub fn beside_keys(&self, query_idx: usize) -> Option<f32> {
         match self {
             Self::BySteps(steps) => steps.empty(query_idx),
+            Self::Beside(_, rows) => rows.get(query_idx).copied(),
             _ => None,
         }
     }

@@ -139,6 +139,8 @@ pub struct RopeSpec {
     pub grid: Option<GridTurn>,
     /// Values turn as keys do.
     pub turns_values: bool,
+    /// Keys do not turn, as where they belong to tokens without a place among the queries.
+    pub leaves_keys: bool,
     /// Angles of the positions before the grid, by pair: one row for all of them, or a row for each; empty if they do not turn.
     /// // [position, d_rotary / 2]
     pub angles_before: Vec<f32>,
@@ -158,6 +160,7 @@ impl RopeSpec {
             magnitude: 1.0,
             grid: None,
             turns_values: false,
+            leaves_keys: false,
             angles_before: Vec::new(),
         }
     }

@@ -28,14 +28,14 @@ impl RowBias {
         };
         match &math.spec.bias {
             Bias::None => Self::None,
-            Bias::Buckets(_) => match math.learned {
+            Bias::Buckets(_) => match math.learned.of_keys() {
                 HeadBias::ByDistance(values) => {
                     Self::ByDistance(padded(&mut values.iter().copied()))
                 }
                 HeadBias::ByCell(_) => Self::EachRow,
                 _ => Self::None,
             },
-            Bias::OfValues => match math.learned {
+            Bias::OfValues => match math.learned.of_keys() {
                 HeadBias::ByKey(values) => Self::ByKey(padded(&mut values.iter().copied())),
                 _ => Self::None,
             },
@@ -72,7 +72,7 @@ impl RowBias {
             Self::EachRow => {
                 spare.clear();
                 let n_keys = math.visibility.n_keys;
-                match math.learned {
+                match math.learned.of_keys() {
                     HeadBias::BySteps(steps) => {
                         steps.row(query_idx, spare);
                         // A part of a picture has fewer keys than its grid has places.

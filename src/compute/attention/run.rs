@@ -34,6 +34,8 @@ pub struct Run<'a> {
     pub heads: Range<usize>,
     /// Learned sink logits. // [head]
     pub sinks: Option<&'a [f32]>,
+    /// log Σ exp(score) of what each row's softmax sees besides these keys. // [query, head]
+    pub beside: Option<&'a [f32]>,
     /// Learned bias values by bucket. // [bucket, head]
     pub bucket_values: Option<&'a [f32]>,
     /// Factors of the learned bias of each query and head. // [query, head]

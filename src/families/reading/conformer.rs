@@ -275,8 +275,9 @@ impl<'a> Conformer<'a> {
             before_factor: factor,
             before_post: None,
             last: None,
-            convolution: self
-                .convolution(&format!("{at}.{}", self.names.convolution), convolution_pre),
+            convolution: Some(
+                self.convolution(&format!("{at}.{}", self.names.convolution), convolution_pre),
+            ),
         };
         BlockSpec {
             attn_pre: Some(attn_pre),

@@ -47,7 +47,7 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
         .any(|maps| maps.places.is_some());
     let is_otherwise = has_globals || is_placed || is_limited || is_own_rule || is_told;
     let is_convolved = block.conformer.is_some() || block.convolves() || block.bottleneck.is_some();
-    let is_joined = stack.embed.joined.is_some();
+    let is_joined = stack.embed.joined.is_some() || block.merged().is_some();
     stack.rows.is_some() || is_joined || !attends || is_otherwise || is_convolved
 }
 

@@ -50,18 +50,13 @@ fn rotary(known: &Known<'_>) -> Vec<Reading> {
     };
     let with = |name: &str, advice: &str, change: &dyn Fn(&mut RopeSpec)| {
         let spec = known.with_blocks(|block| {
-            if let Some(own) = block.own_mut()
-                && let Some(rope) = &mut own.attention.rope
-            {
-                change(rope);
-            }
+            let ropes = block.of_one_softmax_mut();
+            ropes.filter_map(|of| of.rope.as_mut()).for_each(change);
         });
         spec.map(|spec| Reading::new(FAMILY.id, name, advice).with_attention(spec))
     };
     let none = known.with_blocks(|block| {
-        if let Some(own) = block.own_mut() {
-            own.attention.rope = None;
-        }
+        block.of_one_softmax_mut().for_each(|of| of.rope = None);
     });
     let mut all: Vec<Reading> = Vec::new();
     all.extend(

@@ -28,7 +28,7 @@ pub(super) fn initial_values(block: &BlockSpec) -> Vec<(&str, Initial)> {
         gains.chain(biases).collect()
     };
     let own = block.own().map(|own| &own.projections);
-    let cross = block.cross.as_ref();
+    let cross = block.cross_apart();
     let mut named = Vec::new();
     for source in [
         block.attn_pre.as_ref(),

@@ -331,7 +331,7 @@ fn parts(block: &BlockSpec) -> [Vec<&str>; 3] {
         four.into_iter().flatten().collect()
     };
     let own = names(block.own().map(|own| &own.projections));
-    let cross = names(block.cross.as_ref().map(|cross| &cross.projections));
+    let cross = names(block.cross_apart().map(|cross| &cross.projections));
     let mut of_block: Vec<&str> = block
         .tensors()
         .into_iter()

@@ -7,8 +7,7 @@ use attnscope_spec::{BlockSpec, LinearSource, ProjectionSpec};
 pub(super) fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<String> {
     let own = block.own().map(|own| (&own.projections, &own.attention));
     let cross = block
-        .cross
-        .as_ref()
+        .cross_apart()
         .map(|cross| (&cross.projections, &cross.attention));
     let mut parts = Vec::new();
     for (projections, attention) in own.into_iter().chain(cross) {

@@ -261,6 +261,15 @@ impl Merged {
                         let merged = given.merged_to(grid, firsts);
                         all.stages.push((stack.stack, next, merged));
                     }
+                    (None, Some(merge)) if merge.n_to(2) < 2 => {
+                        let n = stack.n_shortened(next, given.tokens.len());
+                        let shortened = Prompt {
+                            tokens: given.tokens.iter().take(n).copied().collect(),
+                            positions: (0..n).collect(),
+                            ..Prompt::default()
+                        };
+                        all.stages.push((stack.stack, next, shortened));
+                    }
                     _ if block.joined.is_some() => {
                         let joined = given.joined_by(n_joined);
                         all.stages.push((stack.stack, next, joined));

@@ -21,6 +21,9 @@ impl<'a> Walk<'_, 'a> {
             }
             self.linear(format_args!("{name}merge"), &squares.map);
         }
+        if let Joining::Halves(module) = &merge.joining {
+            self.convolution(&format!("{name}merge."), module);
+        }
         for (nth, (tensor, shape)) in merge.tensors().enumerate() {
             self.vector(format_args!("{name}merge.{nth}"), tensor, shape);
         }

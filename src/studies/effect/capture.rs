@@ -131,7 +131,7 @@ pub fn sequence_of(input: &Input, stack: Stack) -> &Sequence {
 /// Refuses models whose layers cannot be run part by part.
 ///
 /// # Errors
-/// When a stack is a recurrent network, has stages, or has layers that read the grid of a picture.
+/// When a stack is a recurrent network, has stages, shares a softmax with an encoder, or has layers that read the grid of a picture.
 pub fn of_blocks(model: &Model) -> Result<()> {
     let mut stacks = model.spec.stacks.iter();
     if stacks.any(|stack: &StackSpec| stack.recurrence().is_some()) {
@@ -145,6 +145,14 @@ pub fn of_blocks(model: &Model) -> Result<()> {
     if embeds.any(|embed| embed.joined.is_some()) {
         let problem = format!(
             "{}: learned rows stand before those of its text, and have no place in the last state; the statistics and maps of each layer work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
+    if blocks.any(|block| block.merged().is_some()) {
+        let problem = format!(
+            "{}: one softmax of its decoder sees the encoder's tokens and its own, so that what takes from one gives to the other; the statistics and maps of each layer work",
             model.spec.family
         );
         return Err(Error::Setting(problem));

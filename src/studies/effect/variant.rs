@@ -206,4 +206,8 @@ impl Hooks for Edits<'_> {
         self.in_cross = true;
         Some(self)
     }
+
+    fn back(&mut self) {
+        self.in_cross = false;
+    }
 }

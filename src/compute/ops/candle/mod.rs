@@ -261,9 +261,9 @@ impl Ops for Candle {
         z: &mut OnCandle,
     ) -> Result<Vec<HeadSummary>> {
         // For one or two rows, the device gains less than repacking costs. Global tokens have keys of their own and are computed
-        // row by row. The largest scores of a row are found on the host.
+        // row by row. The largest scores of a row are found on the host, and so is what it sees besides its keys.
         let has_globals = run.globals.is_some() || run.spec.globals.is_some();
-        let is_on_host = has_globals || run.spec.top_keys.is_some();
+        let is_on_host = has_globals || run.spec.top_keys.is_some() || run.beside.is_some();
         if run.visibility.first_query() > 0 || is_on_host {
             let (q, k, v) = (self.get(q)?, self.get(k)?, self.get(v)?);
             let input = HeadInput {
