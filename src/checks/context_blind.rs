@@ -2,11 +2,11 @@
 //!
 //! ## What it does
 //! Replaces earlier tokens, and looks whether the output moves at any later position. When it does not although modules inside the
-//! model do, their results are thrown away.
+//! model do, their results are thrown away. Where a target stands beside a source, it replaces every token of the source as well.
 //!
 //! ## Why it matters
 //! A loop over layers that hands each of them the same input, or a return value that is never used, leaves a model that predicts
-//! from each token alone. It trains, its loss falls to that of a bigram table, and its attention looks healthy. Seen in the wild:
+//! from each token alone. Cross-attention that takes its keys from the decoder leaves a translator that never reads its source. It trains, its loss falls to that of a bigram table, and its attention looks healthy. Seen in the wild:
 //! TinyPeLLM, whose loop over layers never uses `layer_outputs`.
 //!
 //! ## How it is measured
@@ -22,7 +22,7 @@
 
 use attnscope_spec::Place;
 
-use super::evidence::Evidence;
+use super::evidence::{ContextProbe, Evidence};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -39,6 +39,9 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         Ok(probe) => probe,
         Err(verdict) => return verdict,
     };
+    if probe.is_source_blind && !probe.is_deaf {
+        return Verdict::of(vec![of_source(probe)], "");
+    }
     if !probe.is_deaf {
         return Verdict::passed("the output moves when earlier tokens are others");
     }
@@ -71,4 +74,27 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         .to_owned(),
     };
     Verdict::of(vec![finding], "")
+}
+
+/// The finding for a decoder whose output does not depend on the source.
+fn of_source(probe: &ContextProbe) -> Finding {
+    let why = probe.untrained.as_ref();
+    let reason = why.map_or(String::new(), |why| format!("; not trained: {why}"));
+    Finding {
+        check: CHECK.id,
+        severity: if why.is_some() { Severity::Info } else { Severity::Error },
+        place: Place::MODEL,
+        value: 0.0,
+        threshold: 0.0,
+        unit: "",
+        evidence: format!(
+            "the output does not move at all when every token of the source is another: the decoder does not read the encoder{reason}"
+        ),
+        advice: if why.is_some() {
+            "nothing if the gate of cross-attention starts at 0; else look at what cross-attention takes its keys and values from"
+        } else {
+            "give cross-attention the output of the encoder as keys and as values, and add what it gives to the decoder"
+        }
+        .to_owned(),
+    }
 }

@@ -258,6 +258,8 @@ pub struct Probes {
     pub weights: Probed<Arc<Weights>>,
     /// The first module of a probed model whose output is not finite, before anything was changed.
     pub nonfinite: Option<NonfiniteModule>,
+    /// The functions that drew all random numbers of a pass, where each of them chooses among positions and none drops values.
+    pub sampled: Option<String>,
 }
 
 /// A module that gives NaN or infinity.
@@ -287,6 +289,7 @@ impl Probes {
             training: Probed::Not(why.to_owned()),
             weights: Probed::Not(why.to_owned()),
             nonfinite: None,
+            sampled: None,
         }
     }
 }
@@ -381,6 +384,8 @@ pub struct OrderProbe {
 pub struct ContextProbe {
     /// The output does not move at all, although modules inside do.
     pub is_deaf: bool,
+    /// Nothing of the output moves when every token of the source beside the target is another.
+    pub is_source_blind: bool,
     /// The first module whose last position moves.
     pub first: Option<Movement>,
     /// The layer that itself does not move although modules inside it do.

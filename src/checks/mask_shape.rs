@@ -3,7 +3,8 @@
 //! ## What it does
 //! Fits a mask to what each recorded layer gives exactly nothing to: causal, causal shifted by one, counted from the wrong end
 //! with fewer queries than keys, a window, a prefix, documents, wait-k, none. Layers of one kind that differ, a cross-attention
-//! with a causal mask, and queries that never see their own position are findings.
+//! with a causal mask, and queries that never see their own position are findings. So is an encoder that hides later positions beside a
+//! decoder: a warning, since one that streams does so on purpose.
 //!
 //! ## Why it matters
 //! A mask can hide too much: nothing leaks, no check of forbidden keys fires, and the model is worse without an error. With a
@@ -74,6 +75,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let mut findings: Vec<Finding> = seen.iter().filter_map(Seen::finding).collect();
     findings.extend(odd_layers(&seen));
+    findings.extend(causal_encoder(&seen));
     let mut worst = findings
         .iter()
         .filter(|found| found.severity > Severity::Info)
@@ -395,6 +397,27 @@ impl<'a> Seen<'a> {
             _ => None,
         }
     }
+}
+
+/// Reports an encoder that hides later positions beside a decoder that does so too: the decoder reads its whole output.
+fn causal_encoder(seen: &[Seen<'_>]) -> Option<Finding> {
+    let of = |stack: Stack| seen.iter().filter(move |seen| seen.layer.stack == stack);
+    let is_causal = |seen: &Seen<'_>| {
+        let is_whole = seen.shape.window.is_none() && seen.shape.documents.is_empty();
+        seen.hides_later() == Some(true) && is_whole && seen.shape.direction == Direction::Causal(0)
+    };
+    let first = of(Stack::Encoder).next()?;
+    let writes = of(Stack::Decoder).next().is_some() && of(Stack::Decoder).all(is_causal);
+    let n = of(Stack::Encoder).count();
+    (writes && of(Stack::Encoder).all(is_causal)).then(|| Finding {
+        unit: "layers",
+        ..first.said(
+            Severity::Warning,
+            n as f64,
+            format!("all {n} layers of the encoder hide later positions, as the decoder beside it does"),
+            "leave the causal mask out of the encoder, which is given its whole input at once; nothing to do where it is meant to stream",
+        )
+    })
 }
 
 fn offset(ahead: isize) -> String {

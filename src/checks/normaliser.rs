@@ -2,7 +2,8 @@
 //!
 //! ## What it does
 //! Names the way to normalise of each recorded head: softmax, softmax with a 1 in the denominator or a learned sink, sigmoid, ReLU
-//! and its square, sparsemax, entmax with α = 1.5, Sinkhorn, linear attention, the difference of two softmaxes.
+//! and its square, sparsemax, entmax with α = 1.5, Sinkhorn, linear attention, the difference of two softmaxes, a softmax to which a
+//! recorded matrix is added.
 //!
 //! ## Why it matters
 //! Rows that do not sum to 1, or that differ from the softmax of their scores, are a fault in one model and the design of
@@ -16,12 +17,13 @@
 //! miss.
 //!
 //! ## False alarms
-//! None: it is information. A head whose scores hardly differ fits several ways; then nothing but a softmax is named.
+//! None: it is information, but for one case, which is a warning: scores of both signs that are one factor times q·k and weigh the
+//! values as they are, behind a mask that multiplies. That is a softmax forgotten, or linear attention without features. A head whose scores hardly differ fits several ways; then nothing but a softmax is named.
 //!
 //! ## Example
 //! `torch.sigmoid(scores - math.log(n))`: every cell is the sigmoid of its score less log n, and rows sum to anything.
 
-use attnscope_compute::attention::{Explained, Normaliser};
+use attnscope_compute::attention::{Explained, Features, Normaliser};
 
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
@@ -107,15 +109,44 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
     } else {
         format!("; {others} heads in other ways")
     };
+    let is_bare = is_forgotten_softmax(layer, &first.by);
     let n_cells: usize = found.iter().map(|(_, found)| found.n_cells).sum();
     Some(Finding {
         check: CHECK.id,
-        severity: Severity::Info,
+        severity: if is_bare { Severity::Warning } else { Severity::Info },
         place,
         value: off,
         threshold: evidence.row_tolerance,
         unit: "",
-        evidence: format!("{who}: {}; it explains {n_cells} cells within {off:.1e}{others}", first.by),
-        advice: "nothing to do where this is meant; statistics that need rows of probabilities are left out".to_owned(),
+        evidence: if is_bare {
+            format!(
+                "{who}: scores of both signs, one factor times q·k, weigh the values as they are: no softmax ran, and the mask \
+                 multiplies by 0 and 1; it explains {n_cells} cells within {off:.1e}{others}"
+            )
+        } else {
+            format!("{who}: {}; it explains {n_cells} cells within {off:.1e}{others}", first.by)
+        },
+        advice: if is_bare {
+            "put the softmax between scores and values, and hide scores with −inf before it; nothing to do in linear attention \
+             without features"
+        } else {
+            "nothing to do where this is meant; statistics that need rows of probabilities are left out"
+        }
+        .to_owned(),
     })
+}
+
+/// Whether nothing came between q·k and the values but a factor and a mask of 0 and 1. Features of linear attention leave no cell
+/// negative, and a decay no single factor.
+fn is_forgotten_softmax(layer: &LayerReport, by: &Normaliser) -> bool {
+    let is_bare = *by
+        == Normaliser::Linear {
+            features: Features::Bare,
+        };
+    let is_signed = || {
+        let audits = layer.heads.iter().filter_map(|head| head.audit.as_deref());
+        audits.into_iter().any(|audit| audit.is_signed)
+    };
+    let scale = layer.audit().and_then(|audit| audit.score_scale.as_ref());
+    is_bare && scale.is_some_and(|scale| scale.is_fitted) && is_signed()
 }

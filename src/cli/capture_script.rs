@@ -18,12 +18,13 @@ macro_rules! module {
 /// The package itself; its docstring is that of the file.
 const PACKAGE: (&str, &str) = module!("__init__");
 /// Modules in the order of the file: code that runs at import comes before the code that needs it.
-const MODULES: [(&str, &str); 14] = [
+const MODULES: [(&str, &str); 15] = [
     module!("words"),
     module!("values"),
     module!("pooling"),
     module!("buffers"),
     module!("reshaping"),
+    module!("adding"),
     module!("discarding"),
     module!("recording"),
     module!("following"),

@@ -9,8 +9,9 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 28] = modules![
+const MODULES: [(&str, &str); 29] = modules![
     "_capture" / "__init__",
+    "_capture" / "adding",
     "_capture" / "axes",
     "_capture" / "buffers",
     "_capture" / "discarding",

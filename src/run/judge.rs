@@ -156,6 +156,7 @@ pub fn unasked(why: &str) -> Probes {
         training: Probed::Untried(untried()),
         weights: Probed::Untried(untried()),
         nonfinite: None,
+        sampled: None,
     }
 }
 

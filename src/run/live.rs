@@ -197,6 +197,7 @@ pub fn unprobed(why: &str) -> Probes {
         training: Probed::Not(weights.to_owned()),
         weights: Probed::Not(weights.to_owned()),
         nonfinite: None,
+        sampled: None,
     }
 }
 

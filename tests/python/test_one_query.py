@@ -58,6 +58,23 @@ class Pooled(nn.Module):
         return torch.softmax(self.score(torch.tanh(x)).squeeze(-1), -1)
 
 
+class Graph(nn.Module):
+    """Additive attention over the nodes of a graph without a batch, or of several hops over a sequence."""
+
+    def __init__(self, way):
+        super().__init__()
+        torch.manual_seed(0)
+        self.way, self.one, self.other, self.hops = way, nn.Linear(D_MODEL, 1), nn.Linear(D_MODEL, 1), nn.Linear(D_MODEL, 5)
+
+    def pattern(self, x):
+        if self.way == "hops":
+            return torch.softmax(self.hops(x).transpose(1, 2), 2)
+        return torch.softmax(F.leaky_relu(self.one(x) + self.other(x).T), 0 if self.way == "wrong" else 1)
+
+    def forward(self, x):
+        return self.pattern(x) @ x
+
+
 class Steps(nn.Module):
     """A decoder that attends to the same keys once a step."""
 
@@ -190,6 +207,18 @@ class OneQuery(unittest.TestCase):
             self.assertEqual(pattern.shape, (1, 1, N_KEYS), way)
             with torch.no_grad():
                 self.assertLess((pattern[0, 0] - model.pattern(x)[0]).abs().max(), 1e-6, way)
+
+    def test_rows_that_a_product_keeps_are_queries_and_no_batch(self):
+        for way, x, axis in (("graph", torch.randn(N_KEYS, D_MODEL), "keys"), ("wrong", torch.randn(N_KEYS, D_MODEL), "queries"),
+                             ("hops", torch.randn(1, N_KEYS, D_MODEL), "keys")):
+            model = Graph(way)
+            tensors, metadata = recorded(model, x)
+            (pattern,) = [value for name, value in tensors.items() if name.endswith("pattern")]
+            with torch.no_grad():
+                torch.testing.assert_close(pattern, model.pattern(x).reshape(1, -1, N_KEYS), msg=way)
+            (scores,) = [value for name, value in tensors.items() if name.endswith("scores")]
+            self.assertEqual(scores.shape, pattern.shape, way)
+            self.assertEqual(json.loads(metadata["attnscope.calls"])[0]["axis"], axis)
 
     def test_a_softmax_that_weighs_nothing_is_no_attention(self):
         tensors, metadata = recorded(Classifier(), torch.randn(1, N_KEYS, D_MODEL))

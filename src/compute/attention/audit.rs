@@ -138,6 +138,8 @@ pub struct AuditReference<'a> {
     /// Allowed difference from the expected value, as a share of the row's largest cell; depends on the pattern's float type.
     pub tolerance: f64,
     pub vectors: Option<Vectors<'a>>,
+    /// What was added to the pattern behind its softmax, where that was recorded. // [query, key]
+    pub added: Option<&'a [f32]>,
     /// The mask inferred from the layer's pattern.
     pub shape: Option<&'a Shape>,
     /// Whether a sink is declared, or recorded key columns were cut off.
@@ -284,6 +286,20 @@ impl Audit {
         head.has_sinks = against.has_sinks;
         head.has_own_zeros = against.has_own_zeros;
         let loose = LOOSE.max(against.tolerance);
+        let with_added = |added| normaliser::with_added(&head, added, against.tolerance);
+        if let Some(found) = against
+            .added
+            .filter(|_| scores.is_some())
+            .and_then(with_added)
+        {
+            self.dropout = None;
+            self.learned_sink = None;
+            match found {
+                Ok(mixture) => self.normaliser = Some(mixture),
+                Err(fault) => self.fault = Some(fault),
+            }
+            return;
+        }
         if self.dropout.is_none() {
             let explained = normaliser::recognise(&head, against.tolerance);
             self.normaliser = explained.or_else(|| normaliser::recognise(&head, loose));
@@ -378,6 +394,7 @@ mod tests {
             documents: &[],
             tolerance: 1e-5,
             vectors: None,
+            added: None,
             shape: None,
             has_sinks: false,
             is_mixed: false,

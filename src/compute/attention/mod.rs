@@ -61,7 +61,7 @@ pub use kv_format::KvFormat;
 pub use kv_head::KeptKeys;
 pub use log_sums::{LogSumExp, LogSums};
 pub use mask::Visibility;
-pub use normaliser::{Explained, Fault, Normaliser, Vectors};
+pub use normaliser::{Explained, Fault, Features, Normaliser, Vectors};
 pub use part::{HeadPart, HeadRows};
 pub use picked_keys::{IndexInput, PickedKeys};
 pub use pooled::{POOLED_CELLS, Pooled};

@@ -178,6 +178,7 @@ impl Alignment {
             documents: &[],
             tolerance: F32_TOLERANCE,
             vectors: None,
+            added: None,
             shape: None,
             is_mixed: false,
             has_sinks: false,

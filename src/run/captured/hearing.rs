@@ -53,7 +53,9 @@ impl Reader<'_> {
     /// How the output answers to other tokens; `None` if the probe tried no others.
     pub fn context(&self, order: Option<&OrderProbe>) -> Result<Option<Probed<ContextProbe>>> {
         let said = |key: &str| self.captured.metadata.get(key);
-        let is_deaf = said("attnscope.deaf").is_some_and(|text| text == "true");
+        let is_true = |key: &str| said(key).is_some_and(|text| text == "true");
+        let is_deaf = is_true("attnscope.deaf");
+        let is_source_blind = is_true("attnscope.source_blind");
         let name = "probe.order.content";
         let mut heard: Vec<(&String, f64)> = Vec::new();
         if is_deaf && self.captured.contains(name) {
@@ -73,6 +75,7 @@ impl Reader<'_> {
             let first = heard.first().copied().or(mixer);
             return Ok(Some(Probed::Ran(ContextProbe {
                 is_deaf,
+                is_source_blind,
                 first: first.map(|(module, amount)| Movement {
                     place: Place::MODEL,
                     name: Some(module.clone()),
@@ -86,6 +89,15 @@ impl Reader<'_> {
                     .cloned(),
             })));
         }
+        if is_source_blind {
+            return Ok(Some(Probed::Ran(ContextProbe {
+                is_deaf,
+                is_source_blind,
+                first: None,
+                lost_in: None,
+                untrained: said("attnscope.untrained").cloned(),
+            })));
+        }
         Ok(order.map(|order| {
             if order.output.by_content <= order.resolution.max(order.tolerance) {
                 let why =
@@ -94,6 +106,7 @@ impl Reader<'_> {
             }
             Probed::Ran(ContextProbe {
                 is_deaf,
+                is_source_blind,
                 first: None,
                 lost_in: None,
                 untrained: None,

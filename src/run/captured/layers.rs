@@ -200,6 +200,17 @@ impl CapturedAttention<'_> {
         heads_of(self.captured, name, axes).map(Some)
     }
 
+    /// What was added to the pattern behind its softmax, if that was recorded in its shape.
+    fn added(&self, pattern: Option<&Heads>) -> Result<Option<Heads>> {
+        let name = self.parts.get(&Hook::Pattern);
+        let name = name.and_then(|name| Some(format!("{}.added", name.strip_suffix(".pattern")?)));
+        let Some(name) = name.filter(|name| self.captured.shape(name).is_some()) else {
+            return Ok(None);
+        };
+        let found = heads_of(self.captured, &name, self.axes)?;
+        Ok(Some(found).filter(|found| pattern.is_some_and(|pattern| pattern.dims == found.dims)))
+    }
+
     /// Refuses arrays of one attention whose shapes disagree.
     fn fits(&self, hook: Hook, found: &[usize], expected: &[usize]) -> Result<()> {
         if found == expected {
@@ -289,6 +300,7 @@ impl CapturedAttention<'_> {
                 (read.0.as_ref(), read.1.as_ref())
             }
         };
+        let added = self.added(pattern)?;
         let q = match self.part(Hook::RotQ)? {
             None => self.part(Hook::Q)?,
             some => some,
@@ -399,6 +411,7 @@ impl CapturedAttention<'_> {
                 documents: &documents,
                 tolerance: row_tolerance,
                 vectors,
+                added: added.as_ref().map(|all| all.head(head_idx)),
                 shape: self.seen.and_then(|seen| seen.shape.as_ref()),
                 has_sinks: self.has_sinks(),
                 is_mixed: self.seen.is_some_and(|seen| seen.recorded.is_mixed),

@@ -115,6 +115,7 @@ pub(crate) fn read(captured: &Captured) -> Result<Probes> {
         training: Probed::Not("a probe holds no weights: check the checkpoint itself".to_owned()),
         weights: Probed::Not("a probe holds no weights: check the checkpoint itself".to_owned()),
         nonfinite,
+        sampled: captured.metadata.get("attnscope.sampled").cloned(),
     };
     if is_lost {
         hearing::undecide_all(&mut probes, captured);

@@ -12,6 +12,8 @@ pub struct Randomness {
     pub is_training: bool,
     /// Modules that drew random numbers, in the order of the first draw.
     pub modules: Vec<String>,
+    /// The functions that drew them, where the recording names them.
+    pub functions: Vec<String>,
     /// Largest dropout probability in an attention.
     pub dropout_p: Option<f64>,
 }
@@ -29,6 +31,9 @@ impl Randomness {
                 Some("true" | "True" | "1" | "mixed")
             ),
             modules: modules.iter().map(|name| shortened(name)).collect(),
+            functions: said("attnscope.draws")
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or_default(),
             dropout_p: p.filter(|p| *p > 0.0),
         }
     }
@@ -50,8 +55,13 @@ impl Randomness {
                 0 => String::new(),
                 n => format!(" and {n} more"),
             };
+            let by = if self.functions.is_empty() {
+                "dropout".to_owned()
+            } else {
+                self.functions.join(", ")
+            };
             return Some(format!(
-                "recorded {mode} with random numbers (dropout) in {first}{more}"
+                "recorded {mode} with random numbers ({by}) in {first}{more}"
             ));
         }
         if let Some(p) = self.dropout_p {
@@ -65,6 +75,14 @@ impl Randomness {
     pub fn advice(&self) -> Option<&'static str> {
         match (self.is_random(), self.is_training) {
             (true, true) => Some("record it again after model.eval()"),
+            (true, false)
+                if !self.functions.is_empty()
+                    && !self.functions.iter().any(|name| name.contains("drop")) =>
+            {
+                Some(
+                    "look for random numbers that are drawn in evaluation mode too, then record it again",
+                )
+            }
             (true, false) => {
                 Some("look for dropout that does not ask for self.training, then record it again")
             }
@@ -90,6 +108,7 @@ mod tests {
         let of = |is_training, modules: &[&str], dropout_p| Randomness {
             is_training,
             modules: modules.iter().map(|name| (*name).to_owned()).collect(),
+            functions: Vec::new(),
             dropout_p,
         };
         for (randomness, words, is_random) in [

@@ -1,5 +1,6 @@
 //! Recognises how a head's scores became its pattern: normalisers used by design, and faults.
 
+mod added;
 mod by_design;
 mod faults;
 mod rows;
@@ -8,6 +9,7 @@ mod unscored;
 
 use std::fmt;
 
+use added::{Added, Sum};
 pub use rows::{Head, HeadRow, Vectors};
 pub use unscored::dropout;
 
@@ -48,6 +50,10 @@ pub enum Normaliser {
     /// The difference of two softmaxes: rows sum to 1 − λ.
     Differential {
         lambda: f64,
+    },
+    /// A multiple of the softmax plus a matrix without negative cells that does not depend on the scores.
+    Mixture {
+        weight: f64,
     },
 }
 
@@ -92,6 +98,10 @@ pub enum Fault {
     NoSum,
     /// The scores themselves.
     NoSoftmax,
+    /// The softmax plus a mask.
+    MaskAdded,
+    /// The softmax plus a matrix with negative cells.
+    BiasAdded,
 }
 
 /// The explanation of a pattern, and its remaining error.
@@ -113,6 +123,27 @@ pub fn recognise(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser
     } else {
         unscored::explain(head, tolerance)
     }
+}
+
+/// What explains a head to which a known matrix was added: a mixture by design, or a mask or a bias in the wrong place.
+/// // added: [query, key]
+pub fn with_added(
+    head: &Head<'_>,
+    added: &[f32],
+    tolerance: f64,
+) -> Option<Result<Explained<Normaliser>, Explained<Fault>>> {
+    let Sum { weight, added, off } = added::explain(head, added, tolerance)?;
+    let n_cells = head.n_cells();
+    let fault = |by| Err(Explained { by, off, n_cells });
+    Some(match added {
+        Added::Matrix => Ok(Explained {
+            by: Normaliser::Mixture { weight },
+            off,
+            n_cells,
+        }),
+        Added::Mask => fault(Fault::MaskAdded),
+        Added::Bias => fault(Fault::BiasAdded),
+    })
 }
 
 /// The fault that explains a head that no normaliser explains.
@@ -169,6 +200,11 @@ impl fmt::Display for Normaliser {
                 Features::Exp => "linear attention with features exp(x)",
                 Features::Softmax => "linear attention with features softmax(x)",
             }),
+            Self::Mixture { weight } => write!(
+                f,
+                "a mixture: {weight:.3} times the softmax, plus a matrix that is added behind the softmax and does not depend on \
+                 the scores"
+            ),
             Self::Differential { lambda } if *lambda < 0.0 => {
                 write!(
                     f,
@@ -200,6 +236,12 @@ impl fmt::Display for Fault {
                  other keys"
             ),
             Self::NoSum => f.write_str("it is exp(score), not divided by its sum"),
+            Self::MaskAdded => {
+                f.write_str("it is the softmax plus a mask: the mask was added behind the softmax")
+            }
+            Self::BiasAdded => f.write_str(
+                "it is the softmax plus a matrix with negative cells: a bias was added behind the softmax",
+            ),
             Self::NoSoftmax => f.write_str("it is the scores themselves: the softmax is missing"),
         }
     }
@@ -222,6 +264,9 @@ impl Fault {
             Self::Scaled(_) => "look for a factor between softmax and values",
             Self::RowFactors(..) => {
                 "look for a normalisation over other keys than those that are used: padding, a cache, a key that was cut off"
+            }
+            Self::MaskAdded | Self::BiasAdded => {
+                "add masks and biases to the scores, before the softmax"
             }
             Self::NoSum | Self::NoSoftmax => {
                 "normalise the scores over keys before they weigh the values"

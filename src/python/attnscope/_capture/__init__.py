@@ -67,11 +67,12 @@ What the metadata says of a capture
                                array .sinks beside .scores), token_axis (the axis of tokens_shape along which queries run: 1,
                                or 0 where the first dimension is attended over), steps (torch functions
                                between the product and the values, of one that is written out), after (what happened to the
-                               pattern), transposed (scores were laid out as [key, query])
+                               pattern; a matrix that was added to it is the array .added), transposed (scores were laid out as [key, query])
     attnscope.softmax_axis     where all calls have one: keys, queries, heads or batch
     attnscope.dropout_p        the largest, where any is above 0
     attnscope.training         true, false or mixed: whether the modules were in training mode
     attnscope.random           JSON: modules that drew random numbers while they ran, as dropout does
+    attnscope.draws            JSON: the functions of torch that drew them
     attnscope.is_causal        true, false or mixed: of scaled_dot_product_attention
     attnscope.untrained        why the model cannot have been trained, where its weights say so
     attnscope.discarded        JSON: layers with weights that ran and whose results the calling line drops: module, class, where

@@ -9,9 +9,9 @@ import types
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .axes import _name, _without_override
+from .axes import _dropout, _name, _without_override
 from .shared import _blind, _is_dynamo, _own_modes, _tensors
-from .words import FUSED, KERNEL, SILENT, SOFTMAX
+from .words import DRAWS, FUSED, KERNEL, SILENT, SOFTMAX
 
 
 class _Watch(TorchFunctionMode):
@@ -34,6 +34,8 @@ class _Watch(TorchFunctionMode):
                 with self:
                     return whole(*args, **kwargs)
         is_wanted = name not in SILENT and owner.watching
+        if name in DRAWS and owner.watching and _draws(name, args, kwargs):
+            owner.drawn.add(name)
         blind = _blind(args) if is_wanted else None
         if blind is not None:
             if name in SOFTMAX or name in FUSED or name == "flex_attention":
@@ -66,6 +68,28 @@ class _Watch(TorchFunctionMode):
                 owner.skip(owner.place(), next(_tensors(out)), None, f"{func} is a kernel called directly", tell=True)
             else:
                 owner.follow(name, func, args, kwargs, out, kept)
+
+
+def _draws(name, args, kwargs):
+    """Whether a function that may draw random numbers does."""
+    return "dropout" not in name or bool(_dropout(args, kwargs))
+
+
+class _Drawing(TorchFunctionMode):
+    """Notes the functions that draw random numbers while a block runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = set()
+
+    def __torch_function__(self, func, kinds, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = "" if _is_dynamo() else _name(func)
+        if name in DRAWS and _draws(name, args, kwargs):
+            self.drawn.add(name)
+        elif name in FUSED and kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0):
+            self.drawn.add("dropout")
+        return func(*args, **kwargs)
 
 
 class _Refused(Exception):
@@ -110,9 +134,20 @@ class _Record:
         self.values = {}  # rot_q, rot_k, v and z, each [head, position, d_head]
         self.is_root = False  # what ran in no module but the model itself has no number in its path
         self.is_cross = False  # whether its keys are of another sequence
-        self.frame = self.key_source = None  # the call that it ran in, and what its keys are made of where that is not the queries'
+        self.frame = self.key_source = None  # the call that it ran in, and (what its queries, what its keys are made of) where they differ
+        self.made_of = {}  # {part of values: (what the layer took that gives it, how many parts that layer gives), as far as that is known}
         self.reshapes = {}  # {part of values: whether its heads were moved, rather than mixed with positions}, as far as that is known
         self.after = []  # what happened to the pattern before it was used
+        self.added = None  # what was added to the pattern: a tensor of its shape, and [head, query, key] once the pattern is used
+
+    def values_are_of_queries(self):
+        """Whether its values come from what its queries are made of, however many other sequences the call was given."""
+        if "v" not in self.made_of:
+            return False
+        taken, n_fused = self.made_of["v"]
+        of_queries = self.made_of.get("rot_q", (None, 0))[0]
+        return n_fused == 3 or taken is of_queries or _is_alike(taken, self.key_source[0]) or (
+            of_queries is not None and _is_alike(taken, of_queries) and not _is_alike(taken, self.key_source[1]))
 
 
 class _Frame:
@@ -140,7 +175,7 @@ class _Frame:
         return any(p.dim() >= 2 for p in self.module.parameters())
 
     def key_source(self):
-        """The activation that keys are made of, where it is not the one that queries are made of; None otherwise.
+        """The activations that queries and that keys are made of, where these are two; None otherwise.
 
         By the names of the arguments, or else by their order.
         """
@@ -156,8 +191,22 @@ class _Frame:
         query = next((x for name, x in found if re.match(r"q$|query|queries", name)), None)
         key = next((x for name, x in found if re.match(r"k$|kv$|key|mem|context|enc|src|source", name)), None)
         first, second = (found[0][1], found[1][1]) if query is None or key is None or query is key else (query, key)
-        is_same = first is second or first.shape == second.shape and torch.equal(first, second)
-        return None if is_same else second
+        return None if _is_part(first, second) else (first, second)
+
+
+def _is_alike(a, b):
+    return a.shape == b.shape and (a.data_ptr() == b.data_ptr() or torch.equal(a, b))
+
+
+def _is_part(first, whole):
+    """Whether `first` is `whole`, or some of its positions at the beginning or the end: queries of some tokens of one sequence."""
+    if first is whole or first.shape == whole.shape and torch.equal(first, whole):
+        return True
+    differing = [axis for axis in range(first.dim()) if first.shape[axis] != whole.shape[axis]]
+    if len(differing) != 1 or first.shape[differing[0]] > whole.shape[differing[0]]:
+        return False
+    axis, n = differing[0], first.shape[differing[0]]
+    return any(torch.equal(first, whole.narrow(axis, start, n)) for start in (0, whole.shape[axis] - n))
 
 
 def _mark(x):

@@ -16,6 +16,7 @@ class _Row:
     def __init__(self, scores, pattern, info, frame):
         self.scores, self.pattern, self.info, self.frame = scores, pattern, info, frame
         self.n_keys = pattern.shape[-1]
+        self.whole = None  # the input of the softmax, where it held further rows: those of a batch, or of as many queries
 
 
 class _Pooling:
@@ -39,7 +40,9 @@ class _Pooling:
             return None
         info = {"kind": "softmax", "dim": dim, "axis": "keys", "shape": list(x.shape), "dtype": _dtype(y), "scores_dtype": _dtype(x),
                 "dropout_p": 0.0, "is_causal": None, "has_mask": None, "scale": None}
-        return _Row(self._one_row(x, dim), self._one_row(y, dim), info, frame)
+        row = _Row(self._one_row(x, dim), self._one_row(y, dim), info, frame)
+        row.whole = x.detach().clone() if x.numel() > n_keys and x.dim() > 1 else None
+        return row
 
     def _one_row(self, x, dim):
         """[1, 1, key] of the kept row of the batch."""
@@ -59,6 +62,7 @@ class _Pooling:
         weighs = any(row.n_keys in other.shape and other.dim() >= 2 and other.numel() > row.n_keys and not self.is_weight(other)
                      for other in others)
         if weighs and (name in PRODUCT or name in ("mul", "multiply") and out.numel() > x.numel()):
+            self._take_all_rows(row, name, inputs, x, out)
             record = self.add(row.frame, row.info, row.pattern.shape)
             self.reserve(row.frame, row.pattern.shape, "scores and pattern" if self.keep_scores else "pattern", 1 + self.keep_scores)
             self.keep(record, row.scores, row.pattern)
@@ -68,6 +72,16 @@ class _Pooling:
         elif hasattr(out, "_attnscope_mark") and _mark(out).pooled is not None and out is not x:
             self.set_mark(out, NO_MARK)
         return True
+
+
+    def _take_all_rows(self, row, name, inputs, x, out):
+        """Where a matrix product makes a row of each of several rows, they are queries of one sequence and no batch of one query each."""
+        if row.whole is None or name not in ("matmul", "bmm", "mm") or inputs[0] is not x or x.shape != row.whole.shape \
+                or x.shape[-2] < 2 or len(inputs) != 2 or inputs[1].dim() != x.dim() or out.shape[:-1] != x.shape[:-1]:
+            return
+        dim = row.info["dim"]
+        row.info["axis"] = {x.dim() - 1: "keys", x.dim() - 2: "queries"}.get(dim, row.info["axis"])
+        row.scores, row.pattern = (self.copy(self.rows(each)[0]) for each in (row.whole, x.detach()))
 
 
 def _stacked(records):
@@ -103,6 +117,7 @@ def _append(before, after):
     before.pattern = torch.cat([F.pad(before.pattern, (0, n_new)), after.pattern], 1)
     if before.scores is not None:
         before.scores = torch.cat([F.pad(before.scores, (0, n_new), value=-torch.inf), after.scores], 1)
+    before.added = None
     joined = {}
     for what in before.values.keys() & after.values.keys():
         first, second = before.values[what], after.values[what]

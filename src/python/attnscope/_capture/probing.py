@@ -8,14 +8,16 @@ import json
 import torch
 from torch import nn
 
+from .following import _Drawing
 from .shared import (
     _check_choice, _checked_path, _difference, _dtype, _hook, _own_random, _plain_pytorch, _readable, _save, _source,
     _tensors, _untrained,
 )
+from .words import CHOICES
 
 
 def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, documents=None, call=None, seed=0,
-          max_bytes=2 << 30, step=None, positions=None):
+          max_bytes=2 << 30, step=None, positions=None, other_source=None):
     """Changes the input of `model`, compares what every module gives, and writes how far each moved to `path`.
 
     ids         [position] or [batch, position] token ids; the first row is used, whole: give no padding
@@ -28,6 +30,8 @@ def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, d
     step        how to run the model on with a cache when it does not take past_key_values and use_cache:
                 step(model, ids, cache) gives the new cache; cache is None at the first call
     positions   "none" for a model that is meant to have no positions
+    other_source   how to run an encoder–decoder on the same target with another source: other_source(model, ids). Its output has
+                to move
 
     The tests, each with the largest |difference| per module:
         repeat      the prompt again: dropout that is still on, and anything else that is not deterministic
@@ -56,7 +60,11 @@ def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, d
     model.eval()
     try:
         with torch.no_grad(), _plain_pytorch(model, attention=False), _own_random(model):
-            tensors, metadata = _Probe(model, ids, call, seed, max_bytes, pad_id, step).run(mask, n_pads, n_cuts, documents)
+            probing = _Probe(model, ids, call, seed, max_bytes, pad_id, step)
+            tensors, metadata = probing.run(mask, n_pads, n_cuts, documents)
+            if other_source is not None and probing.is_blind_to(other_source):
+                metadata["attnscope.source_blind"] = "true"
+                metadata["attnscope.untrained"] = _untrained(model)
     finally:
         for module, training in modes.items():
             module.training = training
@@ -145,13 +153,15 @@ class _Probe:
         return torch.where(drawn == ids, shifted, drawn)
 
     def run(self, mask, n_pads, n_cuts, documents):
-        base, names, axes = self.read_axes()
+        with _Drawing() as drawing:
+            base, names, axes = self.read_axes()
         if not names and self.leaves_out_the_last(base):
             self.ids, self.unread = self.ids[:-1], self.ids[-1:]
             base, names, axes = self.read_axes()
         ids, n = self.ids, len(self.ids)
         if not names:
-            raise RuntimeError(f"no module of {type(self.model).__name__} gives an output with {n} positions")
+            n_given = n + len(self.unread)
+            raise RuntimeError(f"no module of {type(self.model).__name__} gives an output with {n_given} positions, one for each that it was given")
         self.names, self.axes, self.n = names, axes, n
         sizes = self.sizes(base)
         again = self.moved(base, self.forward(ids[None]), 0, n)
@@ -168,6 +178,8 @@ class _Probe:
                     "attnscope.dtype": next((d for d in ("bfloat16", "float16") if d in self.dtypes), "float32"),
                     "attnscope.output": self.output,
                     "attnscope.mixer": self.mixer(base)}
+        if drawing.drawn and drawing.drawn <= CHOICES:
+            metadata["attnscope.sampled"] = ", ".join(sorted(drawing.drawn))
         broken = [name for name in names if not all(bool(torch.isfinite(t).all()) for t in base[name])]
         if broken:
             metadata["attnscope.nonfinite"] = json.dumps(broken)
@@ -204,6 +216,19 @@ class _Probe:
             tensors["probe.documents.size"] = torch.tensor(sizes)
             metadata["attnscope.documents"] = ",".join(map(str, starts))
         return tensors, metadata
+
+    def is_blind_to(self, other_source):
+        """Whether nothing that the model gives moves with its source, although modules inside do."""
+        name = type(self.model).__name__
+        try:
+            before = self.forward(self.ids[None])
+            after = self.observed(lambda: other_source(self.model, torch.cat([self.ids, self.unread])[None].to(self.device)))[0]
+        except Exception:  # a source that cannot be another is no reason to lose the rest
+            return False
+        def is_same(one):
+            return len(before[one]) == len(after.get(one, ())) and all(torch.equal(a, b) for a, b in zip(before[one], after[one]))
+
+        return bool(before.get(name)) and is_same(name) and not all(is_same(one) for one in before)
 
     def read_axes(self):
         """What every module gives, the modules with a place for each token, and the axes of these places."""

@@ -15,6 +15,7 @@ import weakref
 import torch
 from torch import nn
 
+from .adding import _Added
 from .axes import (
     MASKED, _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_position_first, _is_relu, _labels, _moved_axes,
     _operands, _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
@@ -34,7 +35,7 @@ from .values import _Values
 from .words import ATTENTION, COMPARISONS, NORMS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
-class capture(_Values, _Pooling, _Reshapes, _Discards):
+class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
     """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
 
     tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
@@ -79,7 +80,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         self.begin_reshapes()
         self.begin_discards()
         self.absent_masks = []
-        self.draws = _Draws(self.model)
+        self.draws, self.drawn = _Draws(self.model), set()
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
         self.cleanup = contextlib.ExitStack()
@@ -110,8 +111,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
                     del tensor._attnscope_mark
             self.marked = []
             for record in self.records:
-                record.owner = record.scores = record.pattern = None
-                record.values = {}
+                record.owner = record.scores = record.pattern = record.added = None
+                record.values, record.made_of = {}, {}
             self.projected.clear()
             self.around, self.logits, self.later, self.last_out = {}, None, {}, (None, None, None)
             self.buffers.end()
@@ -242,6 +243,21 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             if real is not None:
                 self.found["attention_mask"] = real
                 self.found["attention_mask_name"] = name
+        self._read_padding_index()
+
+    def _read_padding_index(self):
+        """Padding that no argument tells: tokens at one end of the row that the table of embeddings holds as padding."""
+        tokens = self.found.get("tokens")
+        if tokens is None or "attention_mask" in self.found or tokens.dim() != 2:
+            return
+        tables = [(path, m) for path, m in self.model.named_modules() if isinstance(m, nn.Embedding) and m.padding_idx is not None]
+        path, table = next(((path, m) for path, m in tables if m.num_embeddings > int(tokens.max())), (None, None))
+        if table is None:
+            return
+        pads = tokens == table.padding_idx
+        is_at_ends = bool(((pads[:, 1:] != pads[:, :-1]).sum(-1) <= 1).all())
+        if int(pads.sum(-1).max()) >= 2 and is_at_ends and bool(((~pads).sum(-1) >= 2).all()):
+            self.found["attention_mask"], self.found["attention_mask_name"] = ~pads, f"{path}.padding_idx"
 
     # What a softmax or scaled_dot_product_attention does.
 
@@ -627,6 +643,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         if y is x:  # written in place
             if func.__name__.endswith("_"):
                 record.after.append(name)
+                self.follow_added(record, name, func, x, args, kwargs, y)
             return
         axes = _moved_axes(name, args, kwargs, x, mark.axes, y)
         if axes is None:
@@ -654,6 +671,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             record.after.append("mix")  # a map over heads: what comes out is a softmax of no scores
         elif name not in VIEWS:
             record.after.append(name)
+        self.follow_added(record, name, func, x, args, kwargs, y)
         self.set_mark(y, _Mark(None, axes, (), record=record))
 
     def used(self, name, args, kwargs, out):
@@ -680,6 +698,9 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
                 self.add_written_out(x, other, mark, (query, key))
                 continue
             row = self.rows(x, (query, key))[0]
+            if record.added is not None and record.added.shape == x.shape:
+                self.reserve(self.place(), row.shape, "what is added to the pattern")
+                record.added = self.copy(self.rows(record.added, (query, key))[0])
             weighed = _weighed(name, args, kwargs, x, other, key, out) if self.keep_values else None
             if (query, key) != mark.axes:
                 # the scores were laid out as [key, query]: what was thought a query is a key
@@ -728,6 +749,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             "shape": list(x.shape), "dtype": _dtype(x), "scores_dtype": mark.dtype or _dtype(x), "dropout_p": mark.p,
             "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps)}, row.shape)
         self.keep(record, scores, pattern)
+        if axes == mark.axes and bool((pattern < 0).any()):  # products of no features: nothing may have come between them and the values
+            self.keep_factors(record, mark.factors)
 
     # The file.
 
@@ -737,6 +760,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         for record in self.records:
             if record.scores is not None and record.scores.shape != record.pattern.shape:
                 record.scores = None
+            if record.added is not None and record.added.shape != record.pattern.shape:
+                record.added = None
         if self.in_threads:
             self.skip(type(self.model).__name__, None, None, "calls in other threads are not recorded", tell=True)
         n_compiled = _n_compiled()
@@ -775,7 +800,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         self._find_cross()
         self.records = _stacked(self.records)
         for name, records in _names(self.records).items():
-            for what in ("pattern", "scores", "sinks", "rot_q", "rot_k", "v", "z"):
+            for what in ("pattern", "scores", "sinks", "added", "rot_q", "rot_k", "v", "z"):
                 parts = [record.values[what] if what in record.values else getattr(record, what, None) for record in records]
                 if all(part is not None for part in parts):
                     tensors[f"{name}.{what}"] = parts[0] if len(parts) == 1 else torch.cat(parts)  # [head, query, key]
@@ -813,6 +838,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             "attnscope.dropout_p": repr(dropped) if dropped else None,
             "attnscope.training": _said({str(call["training"]).lower() for call in calls}),
             "attnscope.random": self.draws.told(self.model),
+            "attnscope.draws": json.dumps(sorted(self.drawn)) if self.drawn and self.draws.paths else None,
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
             "attnscope.untrained": _untrained(self.model),
@@ -832,11 +858,11 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
         attentions ran was given the sequences of all of them, which says nothing of one.
         """
         frames = [record.frame for record in self.records if record.frame is not None]
-        sources = [record.key_source for record in self.records if record.key_source is not None]
+        sources = [record.key_source[1] for record in self.records if record.key_source is not None]
         for record in self.records:
-            if record.key_source is None or sum(frame is record.frame for frame in frames) > 1:
+            if record.key_source is None or sum(frame is record.frame for frame in frames) > 1 or record.values_are_of_queries():
                 continue
-            is_shared = sum(source is record.key_source for source in sources) > 1
+            is_shared = sum(source is record.key_source[1] for source in sources) > 1
             _, n_queries, n_keys = record.pattern.shape
             # A query that is padding may see nothing, which a softmax of equal scores shows as the same for every key.
             is_even = record.pattern.amax(-1, keepdim=True) == record.pattern.amin(-1, keepdim=True)
@@ -844,6 +870,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards):
             record.is_cross = is_shared or n_queries != n_keys or is_unordered
         for record in self.records:
             record.frame = record.key_source = None
+            record.made_of = {}
 
     def _position_row(self, x, lengths):
         if x is None:

@@ -17,14 +17,14 @@ class _Reshapes:
     """The part of a capture that compares queries, keys, values and outputs of heads with the layers before and after."""
 
     def begin_reshapes(self):
-        self.projected = deque(maxlen=N_KEPT)  # outputs of layers with weights, the newest last
+        self.projected = deque(maxlen=N_KEPT)  # (output of a layer with weights, what it took), the newest last
 
     def note_projection(self, inputs, out):
         """A layer with weights ran: what it took may be outputs of heads, what it gave may become queries, keys or values."""
         activation = next((x for x in inputs if x.is_floating_point() and not self.is_weight(x)), None)
         if activation is not None:
             self.look_at_merge(activation)
-            self.projected.append(out.detach())
+            self.projected.append((out.detach(), activation.detach()))
 
     def look_at_merge(self, x):
         """Whether `x` holds the outputs of the heads of a record, side by side at each position or not."""
@@ -43,11 +43,12 @@ class _Reshapes:
         n_heads, n_positions, d_head = heads.shape
         if min(n_heads, n_positions) < 2:
             return
-        for out in reversed(self.projected):
+        for out, activation in reversed(self.projected):
             for n_fused in (1, 2, 3):
                 flat = self.flat_row(out, n_positions, n_fused * n_heads * d_head)
                 for right, wrong in () if flat is None else _splits(flat, n_fused, n_heads):
                     if self.decide(record, what, heads, right, wrong):
+                        record.made_of[what] = activation, n_fused
                         return
 
     def decide(self, record, what, found, right, wrong):
@@ -63,6 +64,8 @@ class _Reshapes:
             return None
         if x.dim() == 2 and x.shape[0] % n_positions == 0:
             x = x.unflatten(0, (-1, n_positions))
+        if x.dim() == 3 and x.shape[0] == n_positions != x.shape[1]:
+            x = x.transpose(0, 1)  # position before batch
         if x.dim() != 3 or x.shape[1] != n_positions or self.row >= x.shape[0] > 1:
             return None
         return x[min(self.row, x.shape[0] - 1)].detach().to("cpu", torch.float32).contiguous()

@@ -54,7 +54,9 @@ class _Values:
     def _position_values(self, x):
         """[position, width] of the kept row of [batch, position, width]; None where that is too much to keep."""
         tokens = self.found.get("tokens")
-        if tokens is not None and tokens.dim() == 2 and x.shape[:2] == tokens.shape[::-1] != tokens.shape:
+        n = self.records[-1].pattern.shape[1] if self.records and self.records[-1].pattern is not None else None  # of the newest attention
+        if x.shape[0] == n != x.shape[1] or (
+                tokens is not None and tokens.dim() == 2 and x.shape[:2] == tokens.shape[::-1] != tokens.shape):
             x = x.transpose(0, 1)
         if self.row >= x.shape[0] > 1:
             return None

@@ -16,6 +16,11 @@ SILENT = {"get", "set", "size", "dim", "stride", "numel", "is_contiguous", "item
 VIEWS = {"to", "type", "type_as", "float", "half", "bfloat16", "double", "view", "view_as", "reshape", "contiguous", "clone",
          "detach", "unflatten", "flatten", "requires_grad", "transpose", "swapaxes", "swapdims", "permute", "movedim",
          "moveaxis", "t", "T", "mT", "H", "mH", "data", "unsqueeze", "squeeze", "expand", "expand_as", "cpu", "cuda"}
+# Functions that draw random numbers; those of CHOICES choose among positions, and drop or add nothing.
+CHOICES = {"randint", "randint_like", "randperm", "multinomial"}
+DRAWS = CHOICES | {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout",
+                   "native_dropout", "bernoulli", "rand", "rand_like", "randn", "randn_like", "normal", "uniform", "exponential",
+                   "poisson", "rrelu", "gumbel_softmax", "log_normal", "cauchy", "geometric"}
 REDUCTIONS = {"max", "min", "amax", "amin", "sum", "mean", "logsumexp", "norm", "argmax", "any", "all", "topk", "kthvalue"}
 COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "isnan", "isinf", "isfinite", "greater", "less", "new_zeros", "new_ones",
                "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
@@ -25,6 +30,8 @@ SCORE_STEPS = VIEWS | {"mul", "div", "true_divide", "rdiv", "rtruediv", "multipl
                        "max", "min", "addcmul", "masked_scatter", "gather", "roll", "pad", "cat", "concat", "tril", "triu",
                        "clamp", "clip", "getitem", "narrow", "split", "chunk", "select", "index_select", "repeat",
                        "repeat_interleave", "lerp", "stack", "as_strided", "index_put", "index_fill"}
+ADDITIONS = {"add", "radd", "iadd"}
+FACTORS = {"mul", "rmul", "imul", "multiply", "div", "true_divide", "truediv", "itruediv", "divide"}
 SHIFTS = {"sub", "rsub", "log_softmax", "special_log_softmax"}
 ATTENTION = re.compile(r"attn|attention|mha$", re.IGNORECASE)
 KERNEL = re.compile(r"attention|attn|flash|fmha", re.IGNORECASE)

@@ -135,9 +135,11 @@ class Inputs:
             return []
         named = [(idx, self.names[idx] if idx < len(self.names) else str(idx), value) for idx, value in enumerate(self.args)]
         named += [(name, name, value) for name, value in self.kwargs.items()]
-        found = [(at, name) for at, name, value in named if _is_ids(value) and not NOT_TOKENS.search(name)]
+        found = [(at, name, value) for at, name, value in named if _is_ids(value) and not NOT_TOKENS.search(name)]
+        # Beside tokens, numbers that are 0 and 1 alone are kinds of tokens or a mask, whatever they are called.
+        found = [place for i, place in enumerate(found) if i == 0 or TARGET.search(place[1]) or not bool(((place[2] == 0) | (place[2] == 1)).all())]
         found.sort(key=lambda place: bool(TARGET.search(place[1])))
-        return [at for at, _ in found]
+        return [at for at, _, _ in found]
 
     def _at(self, place):
         return self.args[place] if isinstance(place, int) else self.kwargs[place]
@@ -158,6 +160,24 @@ class Inputs:
             return made, made.own_ids() if target is None else target
         self.source = torch.as_tensor(ids, device=self.device)[None]
         return self, ids if target is None else target
+
+    @property
+    def has_source(self):
+        """Whether a source stands beside what a probe changes."""
+        return self.source is not None or self.given is not None and len(self.places) > 1
+
+    def with_other_source(self, ids):
+        """(args, kwargs) of a call in which each token of the source is another of its own, and the target is `ids`."""
+        args, kwargs = self.of(ids, None)
+        at = 0 if self.given is None else self.places[0]
+        source = args[at] if isinstance(at, int) else kwargs[at]
+        kinds = torch.unique(source)
+        if len(kinds) < 2:
+            raise Unusable("the source holds one kind of token")
+        other = kinds[(torch.searchsorted(kinds, source.contiguous()) + 1) % len(kinds)]
+        if isinstance(at, int):
+            return (*args[:at], other, *args[at + 1:]), kwargs
+        return args, {**kwargs, at: other}
 
     def of(self, ids, target, more=None):
         """(args, kwargs) of one forward call. `ids` are a list, or a tensor [batch, position] that a probe made."""

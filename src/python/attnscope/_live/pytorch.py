@@ -191,10 +191,15 @@ class Subject:
             args, kwargs = inputs.of_rows(ids, axis, more) if rows else inputs.of(ids, None, more)
             return model(*args, **kwargs)
 
+        def other_source(model, ids):
+            args, kwargs = inputs.with_other_source(ids)
+            return model(*args, **kwargs)
+
         call.__signature__ = inputs.signature_of_call()
         call.takes_vectors = rows
         probe(self.model, list(ids), path, mask=request.get("mask", self.intended or "bidirectional"), call=call, documents=request.get("documents"),
               pad_id=len(ids) if rows else None,  # of_rows takes this number as a vector of zeros
+              other_source=None if rows or not inputs.has_source else other_source,
               positions="none" if rows else None)  # vectors may hold their own positions, a time for instance
 
     def _default(self):
