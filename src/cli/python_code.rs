@@ -9,7 +9,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 29] = modules![
+const MODULES: [(&str, &str); 30] = modules![
     "_capture" / "__init__",
     "_capture" / "adding",
     "_capture" / "axes",
@@ -33,6 +33,7 @@ const MODULES: [(&str, &str); 29] = modules![
     "_live" / "faults",
     "_live" / "inputs",
     "_live" / "intent",
+    "_live" / "labels",
     "_live" / "loading",
     "_live" / "predicting",
     "_live" / "pytorch",

@@ -38,6 +38,7 @@ class Inputs:
             raise Unusable(f"the inputs are a {type(given).__name__}, expected a tensor, a tuple of arguments or a dictionary of them")
         else:
             self.args, self.kwargs = (), {}
+        self.labels = []  # where ids stand that a loss alone reads, one for each of the source
         self.places = self._places_of_ids()
         self.batch_axis, self.n_rows = 0, 1
         if self.places:
@@ -136,10 +137,23 @@ class Inputs:
         named = [(idx, self.names[idx] if idx < len(self.names) else str(idx), value) for idx, value in enumerate(self.args)]
         named += [(name, name, value) for name, value in self.kwargs.items()]
         found = [(at, name, value) for at, name, value in named if _is_ids(value) and not NOT_TOKENS.search(name)]
+        self.labels = [at for at, name, value in named if _is_ids(value) and "label" in name and found and value.shape == found[0][2].shape]
         # Beside tokens, numbers that are 0 and 1 alone are kinds of tokens or a mask, whatever they are called.
         found = [place for i, place in enumerate(found) if i == 0 or TARGET.search(place[1]) or not bool(((place[2] == 0) | (place[2] == 1)).all())]
         found.sort(key=lambda place: bool(TARGET.search(place[1])))
         return [at for at, _, _ in found]
+
+    def take_target_for_labels(self):
+        """Leaves the target alone in changed inputs: a loss reads it, and no decoder does."""
+        self.labels.append(self.places.pop())
+
+    def _fitted(self, labels, n):
+        """Labels of `n` positions where the source has as many: the given ones, again from the first where they are fewer."""
+        axis = 1 - self.batch_axis if labels.dim() == 2 else 0
+        n_given = labels.shape[axis]
+        if n == n_given or n_given == 0:
+            return labels
+        return labels.index_select(axis, torch.arange(n, device=labels.device) % n_given)
 
     def _at(self, place):
         return self.args[place] if isinstance(place, int) else self.kwargs[place]
@@ -203,6 +217,12 @@ class Inputs:
             else:
                 kwargs[at] = value.to(before.dtype)
         n_rows = rows.shape[0]
+        for at in self.labels:
+            labels = self._fitted(self._at(at), rows.shape[1])
+            if isinstance(at, int):
+                args[at] = labels
+            else:
+                kwargs[at] = labels
         args = [self._wide(value, n_rows) if idx not in replaced else value for idx, value in enumerate(args)]
         kwargs = {k: self._wide(value, n_rows) if k not in replaced else value for k, value in kwargs.items()}
         return tuple(args), {**kwargs, **more}

@@ -16,6 +16,7 @@ from .changing import Changes
 from .faults import Unusable
 from .inputs import Inputs
 from .intent import intended_mask
+from .labels import are_labels
 from .predicting import Logits
 from .tokenizing import Tokenizing
 
@@ -33,6 +34,7 @@ class Subject:
         self.model, self.name, self.files, self.can_reload = model, name, list(files), can_reload
         self.tokenizing = None if tokenizer is None else Tokenizing(tokenizer)
         self.inputs = Inputs(model, inputs)
+        self.knows_labels = len(self.inputs.places) < 2
         self.places = None  # {(module, call): name of its layer}, after the first run
         self.n_records = 0
         self.buffers = _Buffers()
@@ -96,6 +98,7 @@ class Subject:
         place = tempfile.mkdtemp(prefix="attnscope-")
         path = os.path.join(place, "run.safetensors")
         try:
+            self._tell_labels()
             inputs = self.inputs
             if values is not None:
                 inputs = inputs.with_values(values, self._axis_of_given(request, place))
@@ -114,6 +117,17 @@ class Subject:
             os.rmdir(place)
             for module, training in modes.items():
                 module.training = training
+
+    def _tell_labels(self):
+        """Finds out once whether the target that came with the model is a decoder's text or the labels of a loss."""
+        if self.knows_labels:
+            return
+        self.knows_labels = True
+        try:
+            if are_labels(self.model, self.inputs):
+                self.inputs.take_target_for_labels()
+        except Exception:  # the run itself tells what is wrong
+            pass
 
     def _record(self, request, path, inputs, ids, target):
         labelled = self.tokenizing.labels if self.tokenizing else None
