@@ -4,7 +4,7 @@
 //! Fits a mask to what each recorded layer gives exactly nothing to: causal, causal shifted by one, counted from the wrong end
 //! with fewer queries than keys, a window, a prefix, documents, wait-k, none. Layers of one kind that differ, a cross-attention
 //! with a causal mask, and queries that never see their own position are findings. So is an encoder that hides later positions beside a
-//! decoder: a warning, since one that streams does so on purpose.
+//! decoder that reads it: a warning, since one that streams does so on purpose.
 //!
 //! ## Why it matters
 //! A mask can hide too much: nothing leaks, no check of forbidden keys fires, and the model is worse without an error. With a
@@ -399,7 +399,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Reports an encoder that hides later positions beside a decoder that does so too: the decoder reads its whole output.
+/// Reports an encoder that hides later positions beside a decoder that does so too and reads its whole output. Without
+/// cross-attention the two are halves of one causal model.
 fn causal_encoder(seen: &[Seen<'_>]) -> Option<Finding> {
     let of = |stack: Stack| seen.iter().filter(move |seen| seen.layer.stack == stack);
     let is_causal = |seen: &Seen<'_>| {
@@ -407,9 +408,10 @@ fn causal_encoder(seen: &[Seen<'_>]) -> Option<Finding> {
         seen.hides_later() == Some(true) && is_whole && seen.shape.direction == Direction::Causal(0)
     };
     let first = of(Stack::Encoder).next()?;
+    let reads = seen.iter().any(|seen| seen.layer.spec.is_cross);
     let writes = of(Stack::Decoder).next().is_some() && of(Stack::Decoder).all(is_causal);
     let n = of(Stack::Encoder).count();
-    (writes && of(Stack::Encoder).all(is_causal)).then(|| Finding {
+    (reads && writes && of(Stack::Encoder).all(is_causal)).then(|| Finding {
         unit: "layers",
         ..first.said(
             Severity::Warning,

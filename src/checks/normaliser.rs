@@ -17,8 +17,10 @@
 //! miss.
 //!
 //! ## False alarms
-//! None: it is information, but for one case, which is a warning: scores of both signs that are one factor times q·k and weigh the
-//! values as they are, behind a mask that multiplies. That is a softmax forgotten, or linear attention without features. A head whose scores hardly differ fits several ways; then nothing but a softmax is named.
+//! It is information, but for two cases, which are warnings. Scores of both signs that are one factor times q·k and weigh the
+//! values as they are, behind a mask that multiplies, are a softmax forgotten, or linear attention without features. A matrix with
+//! negative cells behind the softmax is a bias that came too late, or a graph or a distance that is mixed in on purpose. A head
+//! whose scores hardly differ fits several ways; then nothing but a softmax is named.
 //!
 //! ## Example
 //! `torch.sigmoid(scores - math.log(n))`: every cell is the sigmoid of its score less log n, and rows sum to anything.
@@ -84,6 +86,18 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
             }
         }
     }
+    let is_mixed_with_sign = |found: &Explained<Normaliser>| {
+        matches!(
+            found.by,
+            Normaliser::Mixture {
+                is_signed: true,
+                ..
+            }
+        )
+    };
+    let signed = found.iter().find(|(_, found)| is_mixed_with_sign(found));
+    let is_signed = signed.is_some();
+    let (first_idx, first) = signed.copied().unwrap_or((first_idx, first));
     let kind = |found: &Explained<Normaliser>| std::mem::discriminant(&found.by);
     let alike = found
         .iter()
@@ -113,7 +127,7 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
     let n_cells: usize = found.iter().map(|(_, found)| found.n_cells).sum();
     Some(Finding {
         check: CHECK.id,
-        severity: if is_bare { Severity::Warning } else { Severity::Info },
+        severity: if is_bare || is_signed { Severity::Warning } else { Severity::Info },
         place,
         value: off,
         threshold: evidence.row_tolerance,
@@ -129,6 +143,9 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
         advice: if is_bare {
             "put the softmax between scores and values, and hide scores with −inf before it; nothing to do in linear attention \
              without features"
+        } else if is_signed {
+            "nothing to do where a graph or a distance is mixed in on purpose; where it was meant as a bias, add it to the scores, \
+             before the softmax"
         } else {
             "nothing to do where this is meant; statistics that need rows of probabilities are left out"
         }

@@ -13,8 +13,9 @@
 //! |value|; movements up to 1e-4 are the order in which a parallel device adds (ours).
 //!
 //! ## False alarms
-//! Models that sample by design (variational layers, noisy routers) differ; the first module tells. Where a probe recorded that
-//! every random number chooses among positions (`randint`, `randperm`, `multinomial`), as sampled keys are, it is information.
+//! Models that sample by design (variational layers, noisy routers) differ; the first module tells. It is information where a probe
+//! recorded that two passes from one random state of torch agree, that nothing but `randint`, `randperm` and `multinomial` drew,
+//! and that what they drew was used as indices alone, as that of sampled keys is.
 //!
 //! ## Example
 //! `F.dropout(pattern, 0.1)`: the first module to move is the projection behind the first attention.
@@ -45,7 +46,7 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         for finding in &mut verdict.findings {
             finding.severity = Severity::Info;
             finding.evidence = format!(
-                "{}; every random number was drawn by {functions}, which chooses and drops nothing",
+                "{}; functions of torch that choose indices drew every random number ({functions})",
                 finding.evidence
             );
             "nothing to do where the code samples on purpose, as attention over sampled keys does; seed it to compare two runs"

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
-use attnscope_report::one_line;
+use attnscope_report::{one_line, time_left};
 use attnscope_run::{Options, Progress, Step, work_of};
 use attnscope_spec::Model;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -55,6 +55,8 @@ struct State {
     what: Mutex<String>,
     n_done: AtomicU64,
     n: AtomicU64,
+    /// When it began, of a task whose parts are equal amounts of work.
+    timed_from: Option<Instant>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,12 +69,17 @@ pub struct Task(Option<Arc<State>>);
 impl Task {
     /// Begins a task of `n` parts; 0 if the number is unknown.
     pub fn begin(what: &str, n: u64) -> Self {
+        Self::begin_timed(what, n, None)
+    }
+
+    fn begin_timed(what: &str, n: u64, timed_from: Option<Instant>) -> Self {
         let is_shown = stderr().is_terminal() && !is_quiet();
         let state = is_shown.then(|| {
             let state = Arc::new(State {
                 what: Mutex::new(what.to_owned()),
                 n_done: AtomicU64::new(0),
                 n: AtomicU64::new(n),
+                timed_from,
             });
             lock(&LINE).tasks.push(Arc::clone(&state));
             if !what.is_empty() {
@@ -145,16 +152,21 @@ fn draw_if_due() {
 impl Line {
     fn draw(&mut self, passed: Duration) {
         let (what, share) = (self.what(), self.share());
+        let left = self.left();
         let bar = self
             .bar
             .get_or_insert_with(|| ProgressBar::new(WHOLE).with_elapsed(passed));
         let template = match share {
+            Some(_) if left.is_some() => {
+                "{wide_msg} [{bar:20}] {percent:>3} % {elapsed} · {prefix}"
+            }
             Some(_) => "{wide_msg} [{bar:20}] {percent:>3} % {elapsed}",
             None => "{wide_msg} {elapsed}",
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
+        bar.set_prefix(left.unwrap_or_default());
         bar.set_message(one_line(&what).into_owned());
         bar.set_position((share.unwrap_or(0.0) * WHOLE as f64) as u64);
         bar.tick();
@@ -170,6 +182,18 @@ impl Line {
         let said = self.tasks.iter().map(|state| lock(&state.what).clone());
         let said: Vec<String> = said.filter(|what| !what.is_empty()).collect();
         said.join(" · ")
+    }
+
+    /// Returns how long the work goes on, if one task that is measured by its arithmetic is the whole of it.
+    fn left(&self) -> Option<String> {
+        let mut sized = self
+            .tasks
+            .iter()
+            .filter(|task| task.n.load(Ordering::Relaxed) > 0);
+        let (task, None) = (sized.next()?, sized.next()) else {
+            return None;
+        };
+        time_left(task.timed_from?.elapsed(), self.share()?)
     }
 
     /// Returns the finished share of the whole; `None` if its size is unknown.
@@ -212,7 +236,7 @@ impl Pace for Meter {
 impl Meter {
     pub fn of(model: &Model, inputs: &[Input], options: Options) -> Self {
         Self {
-            task: Task::begin("", work_of(model, inputs, options)),
+            task: Task::begin_timed("", work_of(model, inputs, options), Some(Instant::now())),
             n_layers: model.spec.n_layers_to_run(),
             until: None,
         }

@@ -162,7 +162,7 @@ fn read_encoder(
         note_attention(reader, attention, Origin::Family);
     }
     if blocks.len() > n_layers {
-        let said = "layers that halve the number of rows behind attention are two here: one that attends, one with the rest";
+        let said = "a layer that halves its rows counts as two: its attention, then the rest";
         reader.remark(said.to_owned());
     }
     let stack = StackSpec::only(given_rows::mapped(input), blocks, None);

@@ -83,7 +83,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     }
     if !reader.flag_or("latents_stay", RESIDUAL, true)? {
         let problem =
-            "expected true: latents that what they see replaces are not read, found false";
+            "expected true: attention without the query residual is not supported, found false";
         return Err(Error::config(reader.path(), RESIDUAL, problem.to_owned()));
     }
     let of_cross = match reader.word_or("keys_are_wide_as", SHAPE, "kv")?.as_str() {

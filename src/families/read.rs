@@ -192,11 +192,17 @@ const OTHER_IDS: [(&str, &str); 3] = [
 /// Samples of a step of a codec that does not state its strides.
 const STEP_OF_CODEC: u64 = 8 * 5 * 4 * 2;
 
+/// The most samples of such a step.
+const MOST_OF_CODEC: u64 = 1 << 16;
+
 /// The part of such a model that is read.
-fn other_part(config: &Config) -> Option<Config> {
-    let kind = config.get("model_type")?.as_str()?;
-    let (_, part) = OF_OTHER.iter().find(|(name, _)| *name == kind)?;
-    let mut part = encoder_of(config.part(part)?);
+fn other_part(config: &Config) -> Result<Option<Config>> {
+    let kind = config.get("model_type").and_then(Value::as_str);
+    let of = OF_OTHER.iter().find(|(name, _)| Some(*name) == kind);
+    let Some((kind, part)) = of.and_then(|(kind, part)| Some((*kind, config.part(part)?))) else {
+        return Ok(None);
+    };
+    let mut part = encoder_of(part);
     let diarisation = config.part("diarization_config");
     const CHUNK: &str = "chunk_length";
     const MOST: &str = "max_position_embeddings";
@@ -212,21 +218,42 @@ fn other_part(config: &Config) -> Option<Config> {
         let origin = Origin::Derived(format!("model_type {kind}"));
         part.put(nemotron3_diarization_audio::NORMS_BANDS, true, origin);
     }
-    if let Some(codec) = config.part("acoustic_model_config") {
+    if kind == "xcodec" {
         // Half a step of the codec beside it stands before and behind every sound.
-        const STRIDES: &str = "downsampling_ratios";
-        let strides = codec.get(STRIDES).and_then(Value::as_array);
-        let step = match strides {
-            Some(strides) => {
-                let strides = strides.iter().filter_map(Value::as_u64);
-                strides.fold(1u64, u64::saturating_mul)
-            }
-            None => STEP_OF_CODEC,
-        };
-        let origin = Origin::Derived(format!("{STRIDES} of acoustic_model_config"));
-        part.put(reading::wave_like::SILENCE, step / 2, origin);
+        let origin = Origin::Derived(format!("{STRIDES} of {CODEC}"));
+        part.put(
+            reading::wave_like::SILENCE,
+            step_of_codec(config)? / 2,
+            origin,
+        );
     }
-    known(part)
+    Ok(known(part))
+}
+
+const CODEC: &str = "acoustic_model_config";
+const STRIDES: &str = "downsampling_ratios";
+
+/// Samples of a step of the codec beside an encoder of sound.
+fn step_of_codec(config: &Config) -> Result<u64> {
+    let codec = config.part(CODEC);
+    let Some(found) = codec.as_ref().and_then(|codec| codec.get(STRIDES)) else {
+        return Ok(STEP_OF_CODEC);
+    };
+    let strides = found.as_array().map(Vec::as_slice);
+    let step = strides.and_then(|strides| {
+        let strides = strides
+            .iter()
+            .map(|one| one.as_u64().filter(|one| *one > 0));
+        strides
+            .into_iter()
+            .try_fold(1u64, |all, one| all.checked_mul(one?))
+    });
+    step.filter(|step| *step <= MOST_OF_CODEC).ok_or_else(|| {
+        let problem = format!(
+            "expected whole numbers above 0, of at most {MOST_OF_CODEC} together, found {found}"
+        );
+        Error::config(config.path(), &format!("{CODEC}.{STRIDES}"), problem)
+    })
 }
 
 /// A part of a configuration, if its family is known.
@@ -285,7 +312,7 @@ fn read_spec(
         aliases::complete(&mut tower.config)?;
     }
     // A model of text and pictures keeps what describes its text apart.
-    let of_other = other_part(&checkpoint.config);
+    let of_other = other_part(&checkpoint.config)?;
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         _ if tower.is_some() => None,
         _ if of_other.is_some() => of_other,

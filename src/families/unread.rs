@@ -47,7 +47,7 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 77] = [
+const OTHER_PARTS: [&str; 66] = [
     "lang_embeddings",
     "patch_merge_mlp.",
     "pooler",
@@ -114,9 +114,11 @@ const OTHER_PARTS: [&str; 77] = [
     "action_out_proj.",
     "action_time_mlp_",
     "state_proj.",
-    "acoustic_decoder.block.",
-    "acoustic_decoder.conv",
-    "acoustic_decoder.snake",
+];
+
+/// Beginnings of names of parts beside a sound's or a picture's encoder.
+const OTHER_BEGINNINGS: [&str; 9] = [
+    "acoustic_decoder.",
     "acoustic_encoder.",
     "decoder_semantic.",
     "encoder_semantic.",
@@ -208,7 +210,11 @@ pub fn kind_of(name: &str) -> NameKind {
         NameKind::Buffer
     } else if UNEMBEDDINGS.iter().any(|end| name.ends_with(end)) {
         NameKind::Unembedding
-    } else if has(&OTHER_PARTS) || name.starts_with("head.") || is_last_map(name) {
+    } else if has(&OTHER_PARTS)
+        || OTHER_BEGINNINGS.iter().any(|begin| name.starts_with(begin))
+        || name.starts_with("head.")
+        || is_last_map(name)
+    {
         NameKind::OtherPart
     } else {
         NameKind::Weight
@@ -229,9 +235,11 @@ pub fn layer_of(name: &str) -> Option<usize> {
 /// Whether a stored tensor is not needed: one that the family does not read, one of a layer that changes nothing, a key map in a
 /// layer with shared keys, or a head bias that another bias overrides.
 pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
-    let is_named = |pattern: &&str| match pattern.strip_suffix('*') {
-        Some(inside) => name.contains(inside),
-        None => name.ends_with(*pattern),
+    // An = stands before a whole name, and a * behind what lies anywhere in one.
+    let is_named = |pattern: &&str| match (pattern.strip_prefix('='), pattern.strip_suffix('*')) {
+        (Some(whole), _) => name == whole,
+        (None, Some(inside)) => name.contains(inside),
+        (None, None) => name.ends_with(*pattern),
     };
     if named(spec.family).is_some_and(|family| family.unread.iter().any(is_named)) {
         return true;

@@ -16,12 +16,12 @@ pub(super) const UNREAD: &[&str] = &["masked_spec_embed"];
 /// The same, and the maps of a codec beside such a model.
 pub(super) const UNREAD_BESIDE_CODEC: &[&str] = &[
     "masked_spec_embed",
-    "fc.weight",
-    "fc.bias",
-    "fc1.weight",
-    "fc1.bias",
-    "fc2.weight",
-    "fc2.bias",
+    "=fc.weight",
+    "=fc.bias",
+    "=fc1.weight",
+    "=fc1.bias",
+    "=fc2.weight",
+    "=fc2.bias",
 ];
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {

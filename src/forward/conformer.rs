@@ -122,8 +122,9 @@ pub(super) fn halve_rows<O: Ops>(
 ) -> Result<()> {
     let (ops, n) = (context.ops, context.sequence.len());
     if n < 2 {
-        let problem =
-            format!("a layer makes one row of two: expected at least 2 rows in it, found {n}");
+        let problem = format!(
+            "the input is too short: a layer that makes one row of two is left with {n}, expected at least 2"
+        );
         return Err(Error::Prompt(problem));
     }
     let mut out = convolved(context, spec, resid, 2)?;

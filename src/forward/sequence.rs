@@ -67,7 +67,7 @@ impl Sequence {
         }
     }
 
-    /// Returns the positions of which two became one, again and again, until this many are left. One that holds padding is padding.
+    /// Returns the positions that are left when pairs are merged repeatedly, until there are `n`. A pair that holds padding is padding.
     fn halved_to(&self, n: usize) -> Cow<'_, Self> {
         if self.len() <= n {
             return Cow::Borrowed(self);

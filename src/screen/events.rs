@@ -1,5 +1,6 @@
 //! Turns the worker's events into state.
 
+use attnscope_report::time_left;
 use attnscope_run::Subject;
 use attnscope_worker::{Event, QuestionKind, RunId};
 
@@ -186,7 +187,10 @@ impl App {
         let Some(run) = self.runs.of(id) else { return };
         match event {
             Event::Progress { progress, .. } => run.state = RunState::Running(progress),
-            Event::Work { share, .. } => run.share = Some(share),
+            Event::Work { share, passed, .. } => {
+                run.share = Some(share);
+                run.left = time_left(passed, f64::from(share));
+            }
             Event::Layer { report, .. } => run.take_layer(report),
             Event::NonFinite { found, .. } => {
                 self.notice = Some(found.to_string());

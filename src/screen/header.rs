@@ -340,6 +340,15 @@ fn state_of(app: Scene<'_>, width: u16, run: &Run) -> Vec<Span<'static>> {
             };
             let by_layers = done as f32 / (n_layers + 1) as f32;
             let share = run.share.unwrap_or(by_layers);
+            let left = run
+                .left
+                .as_ref()
+                .filter(|_| app.shows_times && width >= WIDE);
+            let count = match left {
+                Some(left) if count.is_empty() => left.clone(),
+                Some(left) => format!("{count} · {left}"),
+                None => count,
+            };
             gauge(app, width, share, (&what, &count))
         }
         RunState::Done { .. } if !app.shows_times => Vec::new(),

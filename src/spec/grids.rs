@@ -13,7 +13,11 @@ impl ModelSpec {
     pub fn grids(&self) -> Vec<Stack> {
         let with_own = self.stacks.iter().filter(|s| s.recurrence().is_none());
         let mut grids: Vec<Stack> = with_own.map(|stack| stack.stack).collect();
-        if self.is_encoder_decoder() {
+        let has_cross = match &self.main_stack().layers {
+            Layers::Recurrent(_) => true,
+            Layers::Blocks(blocks) => blocks.iter().any(|block| block.cross.is_some()),
+        };
+        if self.is_encoder_decoder() && has_cross {
             grids.push(Stack::Cross);
         }
         grids

@@ -126,10 +126,11 @@ pub enum Event {
         run: RunId,
         progress: Progress,
     },
-    /// Completed share of the run's arithmetic, from 0 to 1.
+    /// Completed share of the run's arithmetic, from 0 to 1, and the time that it took.
     Work {
         run: RunId,
         share: f32,
+        passed: Duration,
     },
     Layer {
         run: RunId,

@@ -1,6 +1,7 @@
 //! Reports the completed share of a run's arithmetic, a few hundred times at most.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use attnscope_compute::pace::Pace;
 
@@ -19,6 +20,7 @@ pub(super) struct ProgressPace<'a> {
     done: AtomicU64,
     /// Number of steps reported.
     told: AtomicU64,
+    began: Instant,
 }
 
 impl<'a> ProgressPace<'a> {
@@ -30,6 +32,7 @@ impl<'a> ProgressPace<'a> {
             all: all.max(1),
             done: AtomicU64::new(0),
             told: AtomicU64::new(0),
+            began: Instant::now(),
         }
     }
 }
@@ -46,6 +49,7 @@ impl Pace for ProgressPace<'_> {
             (self.sink)(Event::Work {
                 run: self.run,
                 share: step as f32 / STEPS as f32,
+                passed: self.began.elapsed(),
             });
         }
     }

@@ -53,10 +53,12 @@ fn input_for(case: &Path, model: &Model) -> Input {
             attnscope_prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         return attnscope_run::input_of(&prompt);
     }
+    // Latents are few.
+    let n_ids = model.spec.d_vocab.clamp(1, 23);
     let sequence = |n: usize, step: usize| Sequence {
         picture: None,
         tokens: (0..n)
-            .map(|i| ((i * i * step + 3 * i) % 23) as u32)
+            .map(|i| ((i * i * step + 3 * i) % n_ids) as u32)
             .collect(),
         positions: (0..n).collect(),
         real: None,

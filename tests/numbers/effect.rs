@@ -79,6 +79,7 @@ fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
             "convolutions over a few tokens",
             "experts that each token chooses",
             "learned rows",
+            "one softmax of its decoder sees",
         ];
         if let Err(e) = check_linear(model) {
             assert!(

@@ -89,9 +89,11 @@ fn assert_agree(case: &Path, model: &Model, found: &[DeviceDifference]) {
                     "{name} {stack:?} {layer_idx}: {hook} in {names:?}"
                 );
             }
+            // A layer of a decoder may have no cross-attention, and then nothing of that grid.
+            let is_absent = stack == Stack::Cross && n == 0 && names.is_empty();
             assert_eq!(
                 has("resid_post"),
-                1,
+                usize::from(!is_absent),
                 "{name} {stack:?} {layer_idx}: {names:?}"
             );
         }

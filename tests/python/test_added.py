@@ -1,4 +1,4 @@
-"""What is added to a pattern behind its softmax: a mixture by design is information, a mask or a bias in the wrong place an error."""
+"""What is added to a pattern behind its softmax: a mixture by design is information, with negative cells a warning, a mask an error."""
 
 import json
 import os
@@ -46,6 +46,14 @@ class Layer(nn.Module):
             pattern = pattern + (~later).float()
         elif self.kind == "bias":
             pattern = pattern + self.table
+        elif self.kind == "signed graph":
+            pattern = pattern + near[:, None] + self.table
+        elif self.kind == "laplacian":
+            pattern = pattern + torch.eye(N) - near[:, None]
+        elif self.kind == "centred":
+            pattern = pattern + torch.full((N, N), -1 / N)
+        elif self.kind == "less its mean":
+            pattern = pattern - pattern.mean(-1, keepdim=True)
         elif self.kind == "scores":
             pattern = pattern + 0.01 * scores  # depends on the scores: nothing is known
         elif self.kind == "halved":
@@ -103,6 +111,8 @@ class Added(unittest.TestCase):
         torch.testing.assert_close(self.added(), expected)
         near, _ = recorded("halved", self.path)
         torch.testing.assert_close(self.added(), near.expand(N_HEADS, N, N) / 2)
+        near, _ = recorded("laplacian", self.path)
+        torch.testing.assert_close(self.added(), (torch.eye(N) - near).expand(N_HEADS, N, N))
         recorded("scores", self.path)
         self.assertIsNone(self.added())
         recorded("plain", self.path)
@@ -125,11 +135,22 @@ class Judged(Added):
             said = [evidence for severity, evidence in found["normaliser"] if severity == "info"]
             self.assertTrue(any(f"{weight} times the softmax" in evidence for evidence in said), (kind, said))
 
-    def test_a_mask_or_a_bias_behind_the_softmax_is_an_error(self):
-        for kind, words in (("mask", "the mask was added behind the softmax"), ("bias", "a bias was added behind the softmax")):
-            said = self.of(kind)["pattern-mismatch"]
-            self.assertTrue(all(severity == "error" and words in evidence for severity, evidence in said), (kind, said))
+    def test_a_mask_behind_the_softmax_is_an_error(self):
+        said = self.of("mask")["pattern-mismatch"]
+        words = "the mask was added behind the softmax"
+        self.assertTrue(all(severity == "error" and words in evidence for severity, evidence in said), said)
         self.assertIn("pattern-mismatch", self.of("scores"))
+
+    def test_a_matrix_of_both_signs_is_one_warning_a_layer(self):
+        for kind in ("bias", "signed graph", "laplacian", "centred", "less its mean"):
+            found = self.of(kind)
+            self.assertFalse({"row-sum", "pattern-mismatch"} & found.keys(), (kind, found))
+            said = found["normaliser"]
+            self.assertEqual([severity for severity, _ in said], ["warning"] * 2, (kind, said))
+            words = "1.000 times the softmax, plus a matrix with negative cells"
+            self.assertTrue(all(words in evidence for _, evidence in said), (kind, said))
+            errors = {name for name, told in found.items() if any(severity == "error" for severity, _ in told)}
+            self.assertFalse(errors, (kind, found))
 
     def test_a_softmax_that_was_forgotten_is_a_warning_and_linear_attention_information(self):
         for kind, severity in (("forgotten", "warning"), ("features", "info"), ("decay", "info")):

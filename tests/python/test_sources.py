@@ -5,6 +5,7 @@ import os
 import tempfile
 import unittest
 
+import numpy as np
 import support  # noqa: F401  (skips these tests where torch is not installed)
 import torch
 from places import needs_program
@@ -107,6 +108,22 @@ class Translator(nn.Module):
         return y
 
 
+class Halves(nn.Module):
+    """A causal language model whose two halves are called encoder and decoder."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(20, D)
+        self.encoder, self.decoder = (nn.ModuleList(nn.ModuleDict({"self_attn": FirstQueries()}) for _ in range(2)) for _ in range(2))
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in [*self.encoder, *self.decoder]:
+            x = x + layer["self_attn"](x, x, later(x.shape[1]))
+        return x
+
+
 class Masked(nn.Module):
     """An encoder that hides its padding, or a part of the text in its place; no argument tells padding."""
 
@@ -129,18 +146,59 @@ class Masked(nn.Module):
 
 
 class Sampling(nn.Module):
-    """Attention to keys that are drawn anew in every pass, or behind a dropout that ignores the mode."""
+    """Attention to keys that are drawn anew in every pass, or a dropout that ignores the mode, alone or beside such keys."""
 
     def __init__(self, kind):
         super().__init__()
         torch.manual_seed(0)
         self.kind, self.embed, self.attn = kind, nn.Embedding(20, D), FirstQueries()
+        self.noisy = nn.MultiheadAttention(D, N_HEADS, dropout=0.3, batch_first=True)
+
+    def dropped(self, p):
+        """A pattern behind a dropout of its kind."""
+        n = p.shape[-1]
+        if self.kind == "cells":
+            return p * torch.randint(0, 2, p.shape) * 2
+        if self.kind == "keys":
+            keep = torch.zeros(n)
+            keep[torch.randperm(n)[:n * 7 // 10]] = 1
+            return p * keep / 0.7
+        if self.kind == "compared":
+            return p * (torch.randint(0, 10, (n,)) > 2)
+        if self.kind == "cast":
+            return p * torch.randint(0, 2, (n, n)).float() * 2
+        if self.kind == "scalars":
+            return p * torch.tensor([float(torch.randint(0, 2, ())) for _ in range(n)])
+        if self.kind == "numpy":
+            return p * torch.from_numpy((np.random.rand(n) > 0.3).astype("float32"))
+        if self.kind == "in place":
+            return p * torch.empty_like(p).random_(0, 2)
+        return p
 
     def forward(self, ids):
         x = self.embed(ids)
-        if self.kind == "sampled":
-            return x + self.attn(x, x[:, torch.randint(x.shape[1], (4,))])
-        return x + nn.functional.dropout(self.attn(x, x), 0.3)
+        if self.kind == "dropped":
+            return x + nn.functional.dropout(self.attn(x, x), 0.3)
+        if self.kind == "queries and keys":  # as ProbSparse attention measures its queries
+            n = x.shape[1]
+            q, k, v = (split(part(x)) for part in (self.attn.q, self.attn.k, self.attn.v))
+            drawn = k[:, :, None].expand(-1, -1, n, -1, -1)[:, :, torch.arange(n)[:, None], torch.randint(n, (n, 4))]
+            found = (q[..., None, :] @ drawn.transpose(-1, -2)).squeeze(-2).amax(-1)
+            top = found.topk(5).indices[..., None].expand(-1, -1, -1, q.shape[-1])
+            mixed = v.mean(2, keepdim=True).expand(-1, -1, n, -1).clone()
+            p = (q.gather(2, top) @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1)
+            return x + mixed.scatter(2, top, p @ v).transpose(1, 2).flatten(2)
+        if self.kind == "trained":
+            x = x + self.noisy.train()(x, x, x, need_weights=False)[0]
+        if self.kind in ("numpy", "in place", "trained", "sampled"):
+            y = x[:, torch.randint(x.shape[1], (4,))]
+        elif self.kind == "permuted":
+            y = x.index_select(1, torch.randperm(x.shape[1])[:4])
+        else:
+            y = x
+        q, k, v = split(self.attn.q(x)), split(self.attn.k(y)), split(self.attn.v(y))
+        p = self.dropped((q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1))
+        return x + (p @ v).transpose(1, 2).flatten(2)
 
 
 class Sources(unittest.TestCase):
@@ -219,6 +277,10 @@ class Judged(unittest.TestCase):
             found = findings(self.path).get("mask-shape", [])
             self.assertEqual([severity for severity, _ in found], ["warning"] * hides, found)
 
+    def test_causal_halves_of_one_model_are_accused_of_nothing(self):
+        self.recorded(Halves(), self.ids())
+        self.assertNotIn("mask-shape", findings(self.path))
+
     def test_a_padding_mask_that_is_missing_or_the_wrong_way_round_is_named(self):
         for kind, check in (("right", None), ("ignored", "pad-mass"), ("queries", "pad-mass"), ("inverted", "mask-shape")):
             self.recorded(Masked(kind), self.ids(n_pads=3))
@@ -235,9 +297,16 @@ class Judged(unittest.TestCase):
             self.assertEqual([severity for severity, _ in found], [] if reads else ["error"], found)
 
     def test_keys_that_are_sampled_are_information(self):
-        for kind, severity in (("sampled", "info"), ("dropped", "error")):
+        for kind in ("sampled", "permuted", "queries and keys"):
             probe(Sampling(kind), self.ids(), self.path, mask="bidirectional")
-            self.assertEqual([s for s, _ in findings(self.path)["not-deterministic"]], [severity])
+            (severity, said), = findings(self.path)["not-deterministic"]
+            self.assertEqual(severity, "info", kind)
+            self.assertIn("functions of torch that choose indices drew", said)
+
+    def test_numbers_that_drop_are_an_error_whatever_draws_them(self):
+        for kind in ("dropped", "cells", "keys", "compared", "cast", "scalars", "numpy", "in place", "trained"):
+            probe(Sampling(kind), self.ids(), self.path, mask="bidirectional")
+            self.assertEqual([s for s, _ in findings(self.path)["not-deterministic"]], ["error"], kind)
 
 
 if __name__ == "__main__":

@@ -282,6 +282,11 @@ impl Read {
             causal_heads = (0..n_heads).filter(never_ahead).collect();
         }
         let n_causal = causal_heads.len();
+        // A causal mask over an axis says that it holds positions.
+        let over_positions = n_queries > 2 && n_causal == n_heads;
+        let across_batch = (!over_positions)
+            .then(|| across_batch(known, &self.shape, &recorded.shape, self.dims, is_single))
+            .flatten();
         let audit = LayerAudit {
             shape,
             is_declared_causal: stated
@@ -293,7 +298,7 @@ impl Read {
             kind: layer.kind(),
             causal_heads,
             has_own_zeros: self.has_own_zeros,
-            across_batch: across_batch(known, &self.shape, &recorded.shape, self.dims, is_single),
+            across_batch,
             batch_axis_deviation: self.batch_axis_deviation,
             score_scale: None,
             recorded,

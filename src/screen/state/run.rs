@@ -34,6 +34,8 @@ pub struct Run {
     pub state: RunState,
     /// Share of the arithmetic done, from 0 to 1, once known.
     pub share: Option<f32>,
+    /// How long it will go on, in words.
+    pub left: Option<String>,
     pub nonfinite: Option<NonFinite>,
     /// Heads that the keys of induction heads read from: pairs of the earlier and the induction head.
     pub fed: Vec<(Place, Place)>,
@@ -115,6 +117,7 @@ impl Run {
             findings: Vec::new(),
             marks: BTreeMap::new(),
             share: None,
+            left: None,
             is_probed: false,
             was_considered: false,
             probing: None,

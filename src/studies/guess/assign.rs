@@ -507,13 +507,9 @@ fn put_together(
 }
 
 fn are_around_zero(placed: &[NormGroup], around: &[NormGroup]) -> bool {
-    let means: Vec<f32> = placed
-        .iter()
-        .chain(around)
-        .map(|group| group.mean)
-        .collect();
-    let n = means.len() as f32;
-    n > 0.0 && means.iter().sum::<f32>() / n < 0.4
+    let means = placed.iter().chain(around).map(|group| group.mean);
+    let n = (placed.len() + around.len()) as f32;
+    n > 0.0 && means.sum::<f32>() / n < 0.4
 }
 
 /// Places the norms where their names suggest.

@@ -110,13 +110,15 @@ fn given(model: &Model) -> Request {
 
 /// What a report does: the memory it needs is asked first, as its command does.
 pub fn run(model: &Model) -> Result<()> {
-    let has_decoder = model.spec.limits().start_token.is_some();
+    let limits = model.spec.limits();
+    let writes = model.spec.head.is_some() || limits.rows_of_target.is_some();
+    let target = match limits.start_token {
+        Some(_) if writes => Written::Generate(2),
+        Some(start) => Written::Ids(vec![start]),
+        None => Written::Generate(0),
+    };
     let request = Request {
-        target: if has_decoder {
-            Written::Generate(2)
-        } else {
-            Written::Generate(0)
-        },
+        target,
         ..given(model)
     };
     let no_text = PromptForm::Ids("not asked for".to_owned());

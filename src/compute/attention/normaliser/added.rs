@@ -1,4 +1,4 @@
-//! What was added to a pattern behind its softmax: part of a mixture, or a mask or a bias that came too late.
+//! What was added to a pattern behind its softmax: part of a mixture, or a mask that came too late.
 
 use super::by_design::softmax;
 use super::rows::{Head, HeadRow};
@@ -17,8 +17,8 @@ pub enum Added {
     Matrix,
     /// Two values, divided as a mask of later keys or of padding divides cells; or values that hide.
     Mask,
-    /// Some cells are negative.
-    Bias,
+    /// Some cells are negative: part of a mixture, such as a learned graph, or a bias that came too late.
+    Signed,
 }
 
 /// A pattern that is a factor times the softmax, plus what was added.
@@ -100,15 +100,24 @@ fn kind(head: &Head<'_>, value: &dyn Fn(&HeadRow, usize) -> f64) -> Added {
         let is_of_keys = cells().all(|(row, key_idx)| {
             *of_keys[key_idx].get_or_insert(is_high(row, key_idx)) == is_high(row, key_idx)
         });
-        if of_later(true) || of_later(false) || is_of_keys {
+        if of_later(true) || of_later(false) || is_of_keys && is_padding(&of_keys) {
             return Added::Mask;
         }
     }
     if least < 0.0 {
-        Added::Bias
+        Added::Signed
     } else {
         Added::Matrix
     }
+}
+
+/// Whether keys are divided as padding at one end of the row divides them. A first key that stands alone is the hub of a graph.
+fn is_padding(is_high: &[Option<bool>]) -> bool {
+    let keys: Vec<bool> = is_high.iter().flatten().copied().collect();
+    let n_high = keys.iter().filter(|is_high| **is_high).count();
+    let n_turns = keys.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let is_hub = n_high == 1 && keys[0];
+    n_turns == 1 && !is_hub
 }
 
 #[cfg(test)]
@@ -139,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_is_told_from_a_mask_and_from_a_bias() {
+    fn a_mixture_is_told_from_a_mask() {
         // A graph and the kernel of its distances.
         let near = |i: usize, j: usize| f32::from(u8::from((i * j) % 3 == 1));
         let mixed = of(
@@ -160,8 +169,20 @@ mod tests {
         ] {
             assert_eq!(of(mask, 1.0).map(|sum| sum.added), Some(Added::Mask));
         }
-        let bias = |i: usize, j: usize| -0.3 * (i as f32 - j as f32).abs();
-        assert_eq!(of(&bias, 1.0).map(|sum| sum.added), Some(Added::Bias));
+        // A hub that every token sees, at the start and within.
+        for hub in [0, 3] {
+            let star = |_, j: usize| f32::from(u8::from(j == hub));
+            assert_eq!(of(&star, 1.0).map(|sum| sum.added), Some(Added::Matrix));
+        }
+        // Distances, a graph's Laplacian, and the subtraction of a mean.
+        for signed in [
+            &(|i: usize, j: usize| -0.3 * (i as f32 - j as f32).abs())
+                as &dyn Fn(usize, usize) -> f32,
+            &|i, j| f32::from(u8::from(i == j)) - 0.4 * near(i, j),
+            &|_, _| -1.0 / N as f32,
+        ] {
+            assert_eq!(of(signed, 1.0).map(|sum| sum.added), Some(Added::Signed));
+        }
     }
 
     #[test]
@@ -184,11 +205,15 @@ mod tests {
             head_of(&[0.3, 0.3, 0.7, 0.5, 0.3, 0.5, 0.4, 0.4, 0.5]),
             None
         );
-        assert_ne!(Fault::MaskAdded.advice(), "");
-        assert!(
-            Normaliser::Mixture { weight: 1.0 }
-                .to_string()
-                .contains("behind the softmax")
-        );
+        assert!(Fault::MaskAdded.advice().contains("before the softmax"));
+        for is_signed in [false, true] {
+            let mixture = Normaliser::Mixture {
+                weight: 1.0,
+                is_signed,
+            }
+            .to_string();
+            assert!(mixture.contains("behind the softmax"), "{mixture}");
+            assert_eq!(mixture.contains("negative cells"), is_signed, "{mixture}");
+        }
     }
 }

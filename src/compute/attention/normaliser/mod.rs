@@ -51,9 +51,11 @@ pub enum Normaliser {
     Differential {
         lambda: f64,
     },
-    /// A multiple of the softmax plus a matrix without negative cells that does not depend on the scores.
+    /// A multiple of the softmax plus a matrix that does not depend on the scores. With negative cells it may be a bias that came
+    /// too late.
     Mixture {
         weight: f64,
+        is_signed: bool,
     },
 }
 
@@ -100,8 +102,6 @@ pub enum Fault {
     NoSoftmax,
     /// The softmax plus a mask.
     MaskAdded,
-    /// The softmax plus a matrix with negative cells.
-    BiasAdded,
 }
 
 /// The explanation of a pattern, and its remaining error.
@@ -125,7 +125,7 @@ pub fn recognise(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser
     }
 }
 
-/// What explains a head to which a known matrix was added: a mixture by design, or a mask or a bias in the wrong place.
+/// What explains a head to which a known matrix was added: a mixture, or a mask in the wrong place.
 /// // added: [query, key]
 pub fn with_added(
     head: &Head<'_>,
@@ -134,16 +134,13 @@ pub fn with_added(
 ) -> Option<Result<Explained<Normaliser>, Explained<Fault>>> {
     let Sum { weight, added, off } = added::explain(head, added, tolerance)?;
     let n_cells = head.n_cells();
-    let fault = |by| Err(Explained { by, off, n_cells });
-    Some(match added {
-        Added::Matrix => Ok(Explained {
-            by: Normaliser::Mixture { weight },
-            off,
-            n_cells,
-        }),
-        Added::Mask => fault(Fault::MaskAdded),
-        Added::Bias => fault(Fault::BiasAdded),
-    })
+    if added == Added::Mask {
+        let by = Fault::MaskAdded;
+        return Some(Err(Explained { by, off, n_cells }));
+    }
+    let is_signed = added == Added::Signed;
+    let by = Normaliser::Mixture { weight, is_signed };
+    Some(Ok(Explained { by, off, n_cells }))
 }
 
 /// The fault that explains a head that no normaliser explains.
@@ -200,10 +197,15 @@ impl fmt::Display for Normaliser {
                 Features::Exp => "linear attention with features exp(x)",
                 Features::Softmax => "linear attention with features softmax(x)",
             }),
-            Self::Mixture { weight } => write!(
+            Self::Mixture { weight, is_signed } => write!(
                 f,
-                "a mixture: {weight:.3} times the softmax, plus a matrix that is added behind the softmax and does not depend on \
-                 the scores"
+                "a mixture: {weight:.3} times the softmax, plus a matrix {}that is added behind the softmax and does not depend on \
+                 the scores",
+                if *is_signed {
+                    "with negative cells "
+                } else {
+                    ""
+                }
             ),
             Self::Differential { lambda } if *lambda < 0.0 => {
                 write!(
@@ -239,9 +241,6 @@ impl fmt::Display for Fault {
             Self::MaskAdded => {
                 f.write_str("it is the softmax plus a mask: the mask was added behind the softmax")
             }
-            Self::BiasAdded => f.write_str(
-                "it is the softmax plus a matrix with negative cells: a bias was added behind the softmax",
-            ),
             Self::NoSoftmax => f.write_str("it is the scores themselves: the softmax is missing"),
         }
     }
@@ -265,9 +264,7 @@ impl Fault {
             Self::RowFactors(..) => {
                 "look for a normalisation over other keys than those that are used: padding, a cache, a key that was cut off"
             }
-            Self::MaskAdded | Self::BiasAdded => {
-                "add masks and biases to the scores, before the softmax"
-            }
+            Self::MaskAdded => "add the mask to the scores, before the softmax",
             Self::NoSum | Self::NoSoftmax => {
                 "normalise the scores over keys before they weigh the values"
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .following import _mark
-from .words import ADDITIONS, FACTORS, VIEWS
+from .words import ADDITIONS, FACTORS, SUBTRACTIONS, VIEWS
 
 
 class _Added:
@@ -25,12 +25,14 @@ class _Added:
     @staticmethod
     def _added_after(record, name, func, x, args, kwargs, y, before):
         others = [other for other in args if other is not x]
-        if name in ADDITIONS and len(args) == 2 and not kwargs and len(others) == 1:
+        is_less = name in SUBTRACTIONS and args[0] is x
+        if (name in ADDITIONS or is_less) and len(args) == 2 and not kwargs and len(others) == 1:
             other = others[0]
             if isinstance(other, torch.Tensor) and other.is_floating_point() and _mark(other).record is None \
                     and _mark(other).origin not in ("product", "outer") and other.numel() > 1:
                 with torch.no_grad():
                     added = other.detach().to(y.dtype).expand(y.shape).clone()
+                    added = -added if is_less else added
                     return added if before is None else before + added
         elif "dropout" in name and "dropout" not in record.after:
             return before

@@ -8,12 +8,13 @@ import json
 import torch
 from torch import nn
 
+from .axes import _name
 from .following import _Drawing
 from .shared import (
     _check_choice, _checked_path, _difference, _dtype, _hook, _own_random, _plain_pytorch, _readable, _save, _source,
     _tensors, _untrained,
 )
-from .words import CHOICES
+from .words import ASIDE, CHOICES, CHOSEN, KEPT_CHOICES
 
 
 def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, documents=None, call=None, seed=0,
@@ -70,6 +71,70 @@ def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, d
             module.training = training
     metadata["attnscope.positions"] = positions
     _save(target, tensors, metadata)
+
+
+class _Choosing(_Drawing):
+    """Notes as well whether all that was drawn are indices, and used as nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.choices = {}  # {id: (tensor, the draws that it comes from)}, which keeps the tensors, and so the ids
+        self.used, self.is_misused, self.n_draws = set(), False, 0
+
+    @property
+    def only_chooses(self):
+        return bool(self.drawn) and self.drawn <= CHOICES and not self.is_misused and len(self.used) == self.n_draws
+
+    def __torch_function__(self, func, kinds, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        out = super().__torch_function__(func, kinds, args, kwargs)
+        name = _name(func)
+        if name == "multi_head_attention_forward":  # nothing inside it is seen
+            given = inspect.signature(func).bind(*args, **kwargs)
+            given.apply_defaults()
+            if given.arguments["training"] and given.arguments["dropout_p"]:
+                self.drawn.add("dropout")
+        elif name in CHOICES:
+            self.n_draws += 1
+            self.note(out, {self.n_draws}, is_small=True)
+        elif name not in ASIDE:
+            self.follow(name, args, kwargs, out)
+        return out
+
+    def follow(self, name, args, kwargs, out):
+        def of(*values):
+            return {draw for x in _all_tensors(values) for draw in self.choices.get(id(x), (x, ()))[1]}
+
+        draws = of(args, kwargs)
+        if not draws:
+            return
+        of_source = of(args[:1])
+        if name in CHOSEN and not of_source:
+            self.used |= draws
+        elif name in KEPT_CHOICES:
+            for x in _all_tensors(out):
+                self.note(x, draws)
+        else:
+            self.is_misused = True
+
+    def note(self, x, draws, is_small=False):
+        """Remembers indices; one number for each cell of a pattern, numbers that are not whole, and truths are none."""
+        is_index = x.dtype in (torch.int64, torch.int32, torch.int16) and not (is_small and x.dim() > 2)
+        self.is_misused |= not is_index
+        self.choices[id(x)] = x, draws
+
+
+def _all_tensors(value):
+    """The tensors within arguments, keyword arguments and slices."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _all_tensors(part)
+    elif isinstance(value, dict):
+        yield from _all_tensors(list(value.values()))
+    elif isinstance(value, slice):
+        yield from _all_tensors([value.start, value.stop, value.step])
 
 
 class _Probe:
@@ -153,7 +218,7 @@ class _Probe:
         return torch.where(drawn == ids, shifted, drawn)
 
     def run(self, mask, n_pads, n_cuts, documents):
-        with _Drawing() as drawing:
+        with _Choosing() as drawing:
             base, names, axes = self.read_axes()
         if not names and self.leaves_out_the_last(base):
             self.ids, self.unread = self.ids[:-1], self.ids[-1:]
@@ -178,7 +243,8 @@ class _Probe:
                     "attnscope.dtype": next((d for d in ("bfloat16", "float16") if d in self.dtypes), "float32"),
                     "attnscope.output": self.output,
                     "attnscope.mixer": self.mixer(base)}
-        if drawing.drawn and drawing.drawn <= CHOICES:
+        # what NumPy or Python draws does not follow torch's random state
+        if drawing.only_chooses and noise <= 1e-4:
             metadata["attnscope.sampled"] = ", ".join(sorted(drawing.drawn))
         broken = [name for name in names if not all(bool(torch.isfinite(t).all()) for t in base[name])]
         if broken:
@@ -513,11 +579,9 @@ class _Probe:
                 choices = [b]
                 differing = [i for i in range(a.dim()) if a.shape[i] != b.shape[i]]
                 if rows > 1 and len(differing) == 1 and b.shape[differing[0]] == rows * a.shape[differing[0]]:
-                    # batch alone (1 → rows), batch*head, or batch*position, where either may be the outer one
+                    # batch alone (1 → rows), batch*head or head*batch, or batch*position, where either may be the outer one
                     at, size = differing[0], a.shape[differing[0]]
-                    choices = [b.narrow(at, row * size, size)]
-                    if at == axis:
-                        choices.append(b.unflatten(at, (size, rows)).select(at + 1, row))
+                    choices = [b.narrow(at, row * size, size), b.unflatten(at, (size, rows)).select(at + 1, row)]
                 if choices[0].shape != a.shape:
                     continue
                 differences = [_difference(a, b) for b in choices]

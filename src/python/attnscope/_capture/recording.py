@@ -172,6 +172,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
                 ids = kwargs.get("input_ids", args[0] if args else None)
                 if _is_ids(ids):
                     self.found.setdefault("decoder_tokens", ids.detach().cpu())
+            elif isinstance(module, nn.Embedding) and module.padding_idx is not None:
+                self._read_padding_index(path, module, args)
             if "torch._dynamo" in sys.modules and not self.has_compiler:
                 self.has_compiler = True  # it came while the model ran
                 self.cleanup.enter_context(_uncompiled(self.model, self.changed))
@@ -243,17 +245,15 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             if real is not None:
                 self.found["attention_mask"] = real
                 self.found["attention_mask_name"] = name
-        self._read_padding_index()
 
-    def _read_padding_index(self):
-        """Padding that no argument tells: tokens at one end of the row that the table of embeddings holds as padding."""
+    def _read_padding_index(self, path, table, args):
+        """Padding that no argument tells: tokens at one end of the row that the table in which they are looked up holds as padding."""
         tokens = self.found.get("tokens")
-        if tokens is None or "attention_mask" in self.found or tokens.dim() != 2:
+        if tokens is None or "attention_mask" in self.found or tokens.dim() != 2 or not args or not _is_ids(args[0]):
             return
-        tables = [(path, m) for path, m in self.model.named_modules() if isinstance(m, nn.Embedding) and m.padding_idx is not None]
-        path, table = next(((path, m) for path, m in tables if m.num_embeddings > int(tokens.max())), (None, None))
-        if table is None:
-            return
+        asked = args[0].detach().cpu()
+        if not any(asked.shape == one.shape and bool((asked == one).all()) for one in (tokens, tokens.T)):
+            return  # positions, or kinds of tokens
         pads = tokens == table.padding_idx
         is_at_ends = bool(((pads[:, 1:] != pads[:, :-1]).sum(-1) <= 1).all())
         if int(pads.sum(-1).max()) >= 2 and is_at_ends and bool(((~pads).sum(-1) >= 2).all()):

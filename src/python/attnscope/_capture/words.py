@@ -16,11 +16,16 @@ SILENT = {"get", "set", "size", "dim", "stride", "numel", "is_contiguous", "item
 VIEWS = {"to", "type", "type_as", "float", "half", "bfloat16", "double", "view", "view_as", "reshape", "contiguous", "clone",
          "detach", "unflatten", "flatten", "requires_grad", "transpose", "swapaxes", "swapdims", "permute", "movedim",
          "moveaxis", "t", "T", "mT", "H", "mH", "data", "unsqueeze", "squeeze", "expand", "expand_as", "cpu", "cuda"}
-# Functions that draw random numbers; those of CHOICES choose among positions, and drop or add nothing.
-CHOICES = {"randint", "randint_like", "randperm", "multinomial"}
-DRAWS = CHOICES | {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout",
-                   "native_dropout", "bernoulli", "rand", "rand_like", "randn", "randn_like", "normal", "uniform", "exponential",
-                   "poisson", "rrelu", "gumbel_softmax", "log_normal", "cauchy", "geometric"}
+# Functions that draw random numbers; what those of CHOICES draw may be indices. KEPT_CHOICES give indices again, CHOSEN look
+# something up by them, and ASIDE read nothing of them.
+CHOICES = {"randint", "randperm", "multinomial"}
+DRAWS = CHOICES | {
+    "randint_like", "random", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout",
+    "feature_alpha_dropout", "native_dropout", "bernoulli", "rand", "rand_like", "randn", "randn_like", "normal", "uniform",
+    "exponential", "poisson", "rrelu", "gumbel_softmax", "log_normal", "cauchy", "geometric"}
+KEPT_CHOICES = VIEWS | {"getitem", "sort", "unique", "cat", "stack", "add", "radd", "repeat"}
+CHOSEN = {"getitem", "index_select", "gather", "take", "take_along_dim"}
+ASIDE = SILENT - {"item", "bool", "tolist", "data_ptr"}
 REDUCTIONS = {"max", "min", "amax", "amin", "sum", "mean", "logsumexp", "norm", "argmax", "any", "all", "topk", "kthvalue"}
 COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "isnan", "isinf", "isfinite", "greater", "less", "new_zeros", "new_ones",
                "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
@@ -31,6 +36,7 @@ SCORE_STEPS = VIEWS | {"mul", "div", "true_divide", "rdiv", "rtruediv", "multipl
                        "clamp", "clip", "getitem", "narrow", "split", "chunk", "select", "index_select", "repeat",
                        "repeat_interleave", "lerp", "stack", "as_strided", "index_put", "index_fill"}
 ADDITIONS = {"add", "radd", "iadd"}
+SUBTRACTIONS = {"sub", "isub", "subtract"}
 FACTORS = {"mul", "rmul", "imul", "multiply", "div", "true_divide", "truediv", "itruediv", "divide"}
 SHIFTS = {"sub", "rsub", "log_softmax", "special_log_softmax"}
 ATTENTION = re.compile(r"attn|attention|mha$", re.IGNORECASE)

@@ -43,7 +43,8 @@ class Pass:
             node.users = []
             if node.kind != "call":
                 node.value = _doubled(node.value)
-            elif self.op(node).split(".")[0] in _OF_SHAPE and node.args and isinstance(node.args[0], type(node)):
+            elif self.op(node).split(".")[0] in _OF_SHAPE and node.args and isinstance(node.args[0], type(node)) \
+                    and not any(isinstance(one, type(node)) for one in (*node.args[1:], *node.kwargs.values())):
                 node.becomes(_Made(node))
         for node in self.nodes:
             for one in dict.fromkeys(node.inputs):

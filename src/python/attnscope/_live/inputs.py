@@ -44,7 +44,7 @@ class Inputs:
         if self.places:
             ids = self._at(self.places[0])
             named = {str(i): value for i, value in enumerate(self.args)} | self.kwargs
-            self.batch_axis = int(ids.dim() == 2 and (ids.shape[1] == 1 < ids.shape[0] or _is_position_first(ids, named)))
+            self.batch_axis = int(_is_position_first(ids, named))
             self.n_rows = ids.shape[self.batch_axis] if ids.dim() == 2 else 1
         self.place_of_values = None  # where the rows of --values stand
         self.source = None  # [1, position]: the ids that stand at both places where nothing was given
@@ -60,9 +60,13 @@ class Inputs:
         return self._place_of_vectors(3)
 
     def _place_of_vectors(self, n_dims):
-        found = [*enumerate(self.args), *self.kwargs.items()]
-        return next((at for at, value in found
-                     if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == n_dims), None)
+        """Where a sequence of vectors stands: the target where there is one beside a source."""
+        named = [(idx, self.names[idx] if idx < len(self.names) else str(idx), value) for idx, value in enumerate(self.args)]
+        named += [(name, name, value) for name, value in self.kwargs.items()]
+        found = [(at, name) for at, name, value in named if isinstance(value, torch.Tensor) and value.is_floating_point()
+                 and value.dim() == n_dims and not re.search("mask", name)]
+        targets = [at for at, name in found if TARGET.search(name)]
+        return next(iter(targets or [at for at, _ in found]), None)
 
     def with_values(self, values, position_axis):
         """Inputs of one call on `values`, a list of rows: they stand where the given inputs have a sequence of vectors, in a batch
