@@ -69,13 +69,16 @@ fn read_encoder(
     let d_head = reader.size_or("d_head", "head_dim", even, by)?;
     let same = Origin::Derived("n_heads".to_owned());
     let n_kv_heads = reader.size_or("n_kv_heads", KV, n_heads, same)?;
-    let problem = |is_wrong: bool, key, expected: String, found: usize| match is_wrong {
-        true => Err(Error::config(
-            reader.path(),
-            key,
-            format!("expected {expected}, found {found}"),
-        )),
-        false => Ok(()),
+    let problem = |is_wrong: bool, key, expected: String, found: usize| {
+        if is_wrong {
+            Err(Error::config(
+                reader.path(),
+                key,
+                format!("expected {expected}, found {found}"),
+            ))
+        } else {
+            Ok(())
+        }
     };
     problem(
         n_kv_heads != n_heads,

@@ -252,7 +252,7 @@ fn step_of_codec(config: &Config) -> Result<u64> {
         let problem = format!(
             "expected whole numbers above 0, of at most {MOST_OF_CODEC} together, found {found}"
         );
-        Error::config(config.path(), &format!("{CODEC}.{STRIDES}"), problem)
+        Error::config(config.path(), format!("{CODEC}.{STRIDES}"), problem)
     })
 }
 

@@ -382,10 +382,10 @@ impl<'v, 'a> Walk<'v, 'a> {
             self.norm(format_args!("{name}attn_out"), cross.out.as_ref(), None);
             self.norm(format_args!("{name}attn_post"), cross.post.as_ref(), None);
         }
-        if let Some(conformer) = &block.conformer {
-            if let Some(module) = &conformer.convolution {
-                self.convolution(&format!("{name}convolution."), module);
-            }
+        if let Some(conformer) = &block.conformer
+            && let Some(module) = &conformer.convolution
+        {
+            self.convolution(&format!("{name}convolution."), module);
         }
         self.quirks(name, block);
         self.norm(format_args!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);
