@@ -103,7 +103,7 @@ class _Choosing(_Drawing):
 
     def follow(self, name, args, kwargs, out):
         def of(*values):
-            return {draw for x in _all_tensors(values) for draw in self.choices.get(id(x), (x, ()))[1]}
+            return {draw for x in _tensors(values) for draw in self.choices.get(id(x), (x, ()))[1]}
 
         draws = of(args, kwargs)
         if not draws:
@@ -112,7 +112,7 @@ class _Choosing(_Drawing):
         if name in CHOSEN and not of_source:
             self.used |= draws
         elif name in KEPT_CHOICES:
-            for x in _all_tensors(out):
+            for x in _tensors(out):
                 self.note(x, draws)
         else:
             self.is_misused = True
@@ -122,19 +122,6 @@ class _Choosing(_Drawing):
         is_index = x.dtype in (torch.int64, torch.int32, torch.int16) and not (is_small and x.dim() > 2)
         self.is_misused |= not is_index
         self.choices[id(x)] = x, draws
-
-
-def _all_tensors(value):
-    """The tensors within arguments, keyword arguments and slices."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _all_tensors(part)
-    elif isinstance(value, dict):
-        yield from _all_tensors(list(value.values()))
-    elif isinstance(value, slice):
-        yield from _all_tensors([value.start, value.stop, value.step])
 
 
 class _Probe:

@@ -144,6 +144,8 @@ def _tensors(value):
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
+    elif isinstance(value, slice):
+        yield from _tensors((value.start, value.stop, value.step))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _tensors(getattr(value, field.name, None))

@@ -188,14 +188,10 @@ class Inputs:
         """(args, kwargs) of a call in which each token of the source is another of its own, and the target is `ids`."""
         args, kwargs = self.of(ids, None)
         at = 0 if self.given is None else self.places[0]
-        source = args[at] if isinstance(at, int) else kwargs[at]
-        kinds = torch.unique(source)
-        if len(kinds) < 2:
+        other = other_tokens(args[at] if isinstance(at, int) else kwargs[at])
+        if other is None:
             raise Unusable("the source holds one kind of token")
-        other = kinds[(torch.searchsorted(kinds, source.contiguous()) + 1) % len(kinds)]
-        if isinstance(at, int):
-            return (*args[:at], other, *args[at + 1:]), kwargs
-        return args, {**kwargs, at: other}
+        return with_argument(args, kwargs, at, other)
 
     def of(self, ids, target, more=None):
         """(args, kwargs) of one forward call. `ids` are a list, or a tensor [batch, position] that a probe made."""
@@ -275,6 +271,19 @@ class Inputs:
             sizes = [max(p.shape) for p in self.model.parameters() if p.dim() == 2] or [8]
         random = torch.Generator().manual_seed(0)
         return torch.randint(min(sizes), (n,), generator=random).tolist()
+
+
+def other_tokens(ids):
+    """Ids in each of whose places stands another one of their own; None where there is one kind of them."""
+    kinds = torch.unique(ids)
+    return None if len(kinds) < 2 else kinds[(torch.searchsorted(kinds, ids.contiguous()) + 1) % len(kinds)]
+
+
+def with_argument(args, kwargs, place, value):
+    """(args, kwargs) of a call with another value in one place."""
+    if isinstance(place, int):
+        return (*args[:place], value, *args[place + 1:]), kwargs
+    return args, {**kwargs, place: value}
 
 
 def _parameters(model):

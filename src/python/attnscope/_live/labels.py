@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .._capture.axes import _name
 from .._capture.shared import _plain_pytorch
+from .inputs import other_tokens, with_argument
 
 # What a token of a decoder changes: which rows of a table are read, and what attention gives.
 READING = ("embedding",)
@@ -21,7 +23,7 @@ class _Reads(TorchFunctionMode):
 
     def __torch_function__(self, func, kinds, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
+        name = _name(func)
         if name in READING:
             given = [*args, *(kwargs or {}).values()]
             self.seen += [x.flatten().tolist() for x in given if isinstance(x, torch.Tensor) and not x.is_floating_point()]
@@ -36,18 +38,13 @@ def are_labels(model, inputs):
     and attention are asked for the same. False where that cannot be told."""
     place = inputs.places[-1]
     target = inputs._at(place)
-    kinds = torch.unique(target)
-    if len(kinds) < 2:
+    other = other_tokens(target)
+    if other is None:
         return False
-    other = kinds[(torch.searchsorted(kinds, target.contiguous()) + 1) % len(kinds)]
     seen = []
     with torch.no_grad(), _plain_pytorch(model):
         for ids in (target, other):
-            args, kwargs = inputs.of(None, None)
-            if isinstance(place, int):
-                args = (*args[:place], inputs._moved(ids), *args[place + 1:])
-            else:
-                kwargs = {**kwargs, place: inputs._moved(ids)}
+            args, kwargs = with_argument(*inputs.of(None, None), place, inputs._moved(ids))
             with _Reads() as reads:
                 model(*args, **kwargs)
             seen.append(reads.seen)
