@@ -1,6 +1,7 @@
 //! Identifies unknown weights: roles of tensors by names and shapes, everything else by the model's loss on text.
 
 mod assign;
+mod combine;
 mod first;
 mod groups;
 mod inventory;
