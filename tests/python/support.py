@@ -16,10 +16,11 @@ os.environ.setdefault("TQDM_DISABLE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 try:
+    import numpy  # noqa: F401  torch itself does without it, and these tests do not
     import torch
     from torch import nn
-except ImportError:
-    raise unittest.SkipTest("not installed: torch") from None
+except ImportError as error:
+    raise unittest.SkipTest(f"not installed: {error.name}") from None
 
 torch.set_num_threads(1)
 

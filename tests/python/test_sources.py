@@ -5,8 +5,8 @@ import os
 import tempfile
 import unittest
 
-import numpy as np
 import support  # noqa: F401  (skips these tests where torch is not installed)
+import numpy as np
 import torch
 from places import needs_program
 from safetensors import safe_open
