@@ -15,16 +15,19 @@
 //! Untrained models are uniform rightly: nothing is said where `untrained` fires. In a trace whose recorder found that the model
 //! is not trained (`attnscope.untrained`), it is for information. Trained heads of a first layer average on
 //! purpose, where the mean of what went before says something: their scores are flat but not constant.
-//! A head of which fewer than four rows see two keys, such as a step of a decoder, is not judged.
+//! A head of which fewer than four rows see two keys, such as a step of a decoder, is not judged. Nor is one whose keys are alike by what
+//! was read: frames of a still picture, at which a layer over time looks, or keys that weigh one and the same vector.
 //!
 //! ## Example
 //! W_K initialised to zero: every score is 0, every row even.
+
+use attnscope_compute::attention::KeyRank;
 
 use super::collapse::has_rows;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, untrained};
-use crate::stats::Stat;
+use crate::stats::{LayerReport, Stat};
 
 pub static CHECK: Check = Check {
     id: "entropy-uniform",
@@ -46,7 +49,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     for (layer, head_idx, head) in evidence.heads() {
         let entropy = head.stats.of(Stat::EntropyRelative);
         let is_judged = evidence.has_distributions(layer, head) && has_rows(head);
-        if entropy.is_nan() || layer.has_sinks || !is_judged {
+        if entropy.is_nan() || layer.has_sinks || !is_judged || has_alike_keys(layer) {
             continue;
         }
         n_judged += 1;
@@ -93,4 +96,12 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         ),
         _ => Verdict::of(findings, "no head attends uniformly to all keys"),
     }
+}
+
+/// Whether the keys of a query are alike by what was read: one place in the frames of a still picture, or as recorded.
+fn has_alike_keys(layer: &LayerReport) -> bool {
+    let by = layer.spec.top_keys.map(|top_keys| top_keys.by);
+    let is_over_time = matches!(by, Some(KeyRank::Window(window)) if window.is_spread);
+    let audit = layer.audit();
+    is_over_time || audit.is_some_and(|audit| audit.recorded.has_alike_values)
 }

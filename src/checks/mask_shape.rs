@@ -17,7 +17,8 @@
 //!
 //! ## False alarms
 //! A prefix, a wait-k mask and a hidden diagonal without a causal mask (locality self-attention, Lee et al. 2021) are information;
-//! declared ones (`attnscope.prefix`, `attnscope.wait_k` in the metadata) pass. A cache with room for later keys looks like a mask that counts from the wrong end: then the finding is a warning, unless the
+//! declared ones (`attnscope.prefix`, `attnscope.wait_k` in the metadata) pass. Queries that were recorded one call at a time over the same
+//! keys have no position of their own: a pointer network hides what it has chosen. A cache with room for later keys looks like a mask that counts from the wrong end: then the finding is a warning, unless the
 //! call was recorded or the attention mask says that the newest key is a token.
 //!
 //! ## Example
@@ -250,9 +251,10 @@ impl<'a> Seen<'a> {
         ))
     }
 
-    /// Queries that never see their own position, see only later ones, or see exactly one too many.
+    /// Queries that never see their own position, see only later ones, or see exactly one too many. Steps over the same keys have no
+    /// position among them: a pointer network hides what it has chosen.
     fn own(&self) -> Option<Finding> {
-        if !self.is_square() || !self.has_rows() {
+        if !self.is_square() || !self.has_rows() || self.audit.recorded.is_stepwise {
             return None;
         }
         let said = |severity, value, evidence: &str, advice| {

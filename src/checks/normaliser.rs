@@ -25,6 +25,9 @@
 //! ## Example
 //! `torch.sigmoid(scores - math.log(n))`: every cell is the sigmoid of its score less log n, and rows sum to anything.
 
+use std::sync::Arc;
+
+use attnscope_checkpoint::counted::counted;
 use attnscope_compute::attention::{Explained, Features, Normaliser};
 
 use super::evidence::{Evidence, Subject};
@@ -40,6 +43,9 @@ pub static CHECK: Check = Check {
     judge,
 };
 
+const BARE: &str = "put the softmax between scores and values, and hide scores with −inf before it; nothing to do in linear attention \
+     without features";
+
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     if evidence.subject == Subject::Checkpoint {
         return Verdict::not_applicable(
@@ -54,11 +60,11 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     if audits().next().is_none() {
         return Verdict::not_applicable("no pattern was captured");
     }
-    let findings: Vec<Finding> = evidence
+    let found = evidence
         .layers
         .iter()
-        .filter_map(|layer| of_layer(evidence, layer))
-        .collect();
+        .filter_map(|layer| Some((of_layer(evidence, layer)?, layer)));
+    let findings = with_bare_once(found);
     let n_known = audits().filter(|audit| audit.normaliser.is_some()).count();
     if findings.is_empty() && n_known == 0 {
         return Verdict::not_applicable("no scores to tell it from");
@@ -67,6 +73,28 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         findings,
         "every head that can be told is a softmax over keys",
     )
+}
+
+/// Findings of layers, of which all that weigh values by bare scores are one: it is one design, or one line of code.
+fn with_bare_once<'a>(
+    found: impl Iterator<Item = (Finding, &'a Arc<LayerReport>)>,
+) -> Vec<Finding> {
+    let (mut findings, mut n_bare, mut first_bare) = (Vec::<Finding>::new(), 0, None);
+    for (finding, layer) in found {
+        let is_bare = finding.advice == BARE;
+        n_bare += usize::from(is_bare);
+        if is_bare && first_bare.is_some() {
+            continue;
+        }
+        if is_bare {
+            first_bare = Some((findings.len(), layer.place()));
+        }
+        findings.push(finding);
+    }
+    if let Some((idx, _)) = first_bare.filter(|_| n_bare > 1) {
+        findings[idx].evidence += &format!("; and so in {} more", counted(n_bare - 1, "layer"));
+    }
+    findings
 }
 
 /// One finding for the heads of a layer: the most frequent normaliser that is not a softmax.
@@ -141,8 +169,7 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
             format!("{who}: {}; it explains {n_cells} cells within {off:.1e}{others}", first.by)
         },
         advice: if is_bare {
-            "put the softmax between scores and values, and hide scores with −inf before it; nothing to do in linear attention \
-             without features"
+            BARE
         } else if is_signed {
             "nothing to do where a graph or a distance is mixed in on purpose; where it was meant as a bias, add it to the scores, \
              before the softmax"

@@ -13,8 +13,9 @@
 //! Tensors of floating point that no part of the model reads. Left out: buffers (positions, masks, rotary tables), states of
 //! optimisers, heads of tasks (poolers, classifiers), other modalities, quantisation tables; and tensors that change nothing:
 //! copies of a tensor that is read, biases that are 0, gains that are 1. In running code: a layer without parts, with weights, that
-//! gives a new tensor, called by an instruction that drops it (`self.norm(x)` where `x = self.norm(x)` is meant). Other weights of
-//! running code that change nothing are not looked for.
+//! gives a new tensor, called by an instruction that drops it (`self.norm(x)` where `x = self.norm(x)` is meant), or whose result goes
+//! into a variable that the function never reads, as `v = self.value(x)` does where the pattern weighs keys (from Python 3.11 on, where
+//! the source can be read). Other weights of running code that change nothing are not looked for.
 //!
 //! ## False alarms
 //! Parts of a training setup that are saved with a model under names that are not known here.

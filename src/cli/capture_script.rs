@@ -18,7 +18,7 @@ macro_rules! module {
 /// The package itself; its docstring is that of the file.
 const PACKAGE: (&str, &str) = module!("__init__");
 /// Modules in the order of the file: code that runs at import comes before the code that needs it.
-const MODULES: [(&str, &str); 15] = [
+const MODULES: [(&str, &str); 17] = [
     module!("words"),
     module!("values"),
     module!("pooling"),
@@ -26,6 +26,8 @@ const MODULES: [(&str, &str); 15] = [
     module!("reshaping"),
     module!("adding"),
     module!("discarding"),
+    module!("linear"),
+    module!("order"),
     module!("recording"),
     module!("following"),
     module!("naming"),

@@ -9,15 +9,17 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 30] = modules![
+const MODULES: [(&str, &str); 33] = modules![
     "_capture" / "__init__",
     "_capture" / "adding",
     "_capture" / "axes",
     "_capture" / "buffers",
     "_capture" / "discarding",
     "_capture" / "following",
+    "_capture" / "linear",
     "_capture" / "matching",
     "_capture" / "naming",
+    "_capture" / "order",
     "_capture" / "pooling",
     "_capture" / "porting",
     "_capture" / "probing",
@@ -35,6 +37,7 @@ const MODULES: [(&str, &str); 30] = modules![
     "_live" / "intent",
     "_live" / "labels",
     "_live" / "loading",
+    "_live" / "ordering",
     "_live" / "predicting",
     "_live" / "pytorch",
     "_live" / "serving",

@@ -216,9 +216,6 @@ const BARE: [(&str, &str); 3] = [
     ("untrained-layer", "qwen4_exp_text"),
 ];
 
-/// A still picture taken for a video: heads over time see frames that are alike, which a note says beside the warning.
-const STILL: &str = "timesformer";
-
 #[test]
 fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     let mut fired: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -234,7 +231,6 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
             let saturated = SATURATED.iter().find(|(of, _)| *of == name);
             let expected = match saturated {
                 _ if check == "knows-nothing" || is_bare => Severity::Warning,
-                _ if check == "entropy-uniform" && name == STILL => Severity::Warning,
                 Some((_, severity)) if check == "entropy-collapse" => *severity,
                 _ => Severity::Info,
             };
@@ -281,7 +277,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     let order_blind = fired.remove("order-blind").unwrap_or_default();
     assert_eq!(order_blind, unordered.collect::<Vec<_>>());
     // Its first layer, whose weights are small by chance, averages: that is information.
-    let averaging = ["sam2_hiera_det_model", STILL]
+    let averaging = ["sam2_hiera_det_model"]
         .into_iter()
         .filter(|name| ran.iter().any(|ran| ran == name));
     let uniform = fired.remove("entropy-uniform").unwrap_or_default();

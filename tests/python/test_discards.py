@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -36,6 +37,10 @@ class Keeper(nn.Linear):
         return self.kept
 
 
+def split(x):
+    return x.unflatten(-1, (2, -1))
+
+
 class Block(nn.Module):
     def __init__(self, kind):
         super().__init__()
@@ -44,7 +49,32 @@ class Block(nn.Module):
         self.norm, self.drop, self.in_place, self.keeper = nn.LayerNorm(D_MODEL), nn.Dropout(0.1), InPlace(), Keeper(D_MODEL, D_MODEL)
         self.part = nn.Sequential(nn.Linear(D_MODEL, D_MODEL), nn.ReLU())
 
+    def weighs_keys(self, x):
+        """Values are computed, and never looked at."""
+        q, k = self.q(x), self.k(x)
+        if self.kind == "keys":
+            v = self.v(x).view(len(x), -1, D_MODEL)
+        else:
+            v = split(self.v(x))
+        return (q @ k.transpose(-2, -1) / D_MODEL**0.5).softmax(-1) @ k
+
+    def looks_later(self, x):
+        """Values that are read in another place than where they are made."""
+        v, unused = self.v(x), 0
+        first = self.k(x).mean(-1)
+        second = self.out(x)
+        second += first[..., None]
+
+        def weighed():
+            return v + second
+
+        return weighed()
+
     def forward(self, x):
+        if self.kind in ("keys", "keys of heads"):
+            return x + self.weighs_keys(x)
+        if self.kind == "later":
+            x = x + self.looks_later(x)
         scores = (self.q(x) @ self.k(x).transpose(-2, -1) / D_MODEL**0.5).softmax(-1)
         x = x + self.out(scores @ self.v(x))
         if self.kind == "statement":
@@ -107,14 +137,19 @@ class Discards(unittest.TestCase):
                     self.assertEqual(name, os.path.basename(__file__))
                     self.assertIn("self.norm(", lines[int(number) - 1])
 
+    @unittest.skipIf(sys.version_info < (3, 11), "code has no positions before Python 3.11")
+    def test_a_variable_that_nothing_reads_is_told(self):
+        for kind in ("keys", "keys of heads"):
+            self.assertEqual([one["module"] for one in discarded(kind)], ["blocks.0.v", "blocks.1.v"], kind)
+
     def test_results_that_something_takes_are_not(self):
-        for kind in ("assigned", "nameless", "argument", "others"):
+        for kind in ("assigned", "nameless", "argument", "others", "later"):
             with self.subTest(kind):
                 self.assertEqual(discarded(kind), [])
 
     @needs_program()
     def test_check_names_the_line_and_accuses_no_other(self):
-        for kind, severity in (("statement", "warning"), ("assigned", None)):
+        for kind, severity in (("statement", "warning"), ("assigned", None), ("later", None)):
             with self.subTest(kind), tempfile.TemporaryDirectory() as directory:
                 path = os.path.join(directory, "trace.safetensors")
                 with torch.no_grad(), capture(model := Model(kind).eval(), path):

@@ -115,6 +115,10 @@ pub struct RecordedCall {
     pub is_deterministic: Option<bool>,
     /// Heads were mixed after the softmax (talking heads), so that a pattern is no softmax of its scores.
     pub is_mixed: bool,
+    /// Its queries are calls of one query each over the same keys, as steps of a decoder are: what each sees follows from the steps before it.
+    pub is_stepwise: bool,
+    /// All keys but one at most weigh the same vector.
+    pub has_alike_values: bool,
     /// Number of key columns that took part in the softmax and were cut off afterwards.
     pub sink_columns: Option<usize>,
     /// The factor that the call applied to q·k, and the size of a head, where the call knew them.

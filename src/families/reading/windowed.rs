@@ -69,7 +69,7 @@ impl Windowed<'_> {
 }
 
 /// What the frames of a still video mean for layers that attend along time.
-pub const ALIKE: &str = "heads over time see frames that are alike but for their positions, so that even attention there is no finding";
+pub const ALIKE: &str = "heads over time see frames that are alike but for their positions, so that even attention there is not judged";
 
 /// Lets patches see those of their own window, of which there are at most `n`.
 pub fn see_window(own: &mut SelfSpec, window: GridWindow, n: usize) {

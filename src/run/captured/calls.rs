@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use attnscope_checkpoint::captured::Captured;
+use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Discarded;
 use attnscope_compute::attention::RecordedCall;
+use attnscope_compute::error::Error;
 use serde_json::Value;
 
 /// Recorded calls by array name, and facts recorded for all calls.
@@ -30,6 +32,8 @@ impl Calls {
             is_causal: flag("attnscope.is_causal"),
             is_deterministic: flag("attnscope.deterministic"),
             is_mixed: false,
+            is_stepwise: false,
+            has_alike_values: false,
             sink_columns: None,
             scale: None,
             d_head: None,
@@ -57,6 +61,8 @@ impl Calls {
                     .get("after")
                     .and_then(Value::as_array)
                     .is_some_and(|steps| steps.iter().any(|step| step == "mix")),
+                is_stepwise: flag("steps_over_all") == Some(true),
+                has_alike_values: flag("alike_values") == Some(true),
                 sink_columns: call
                     .get("sink_columns")
                     .and_then(Value::as_u64)
@@ -89,6 +95,8 @@ impl Calls {
             is_causal: own.is_causal.or(all.is_causal),
             is_deterministic: all.is_deterministic,
             is_mixed: own.is_mixed,
+            is_stepwise: own.is_stepwise,
+            has_alike_values: own.has_alike_values,
             sink_columns: own.sink_columns,
             scale: own.scale,
             d_head: own.d_head,
@@ -126,4 +134,34 @@ pub(super) fn discarded(captured: &Captured) -> Option<Vec<Discarded>> {
         })
     };
     Some(layers.iter().filter_map(layer).collect())
+}
+
+/// What the recorder says of code in which it saw no attention.
+pub(super) fn nothing_recorded(captured: &Captured) -> Option<Error> {
+    captured.metadata.get("attnscope.capture")?;
+    let skipped = captured.metadata.get("attnscope.skipped");
+    let skipped = skipped.and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok());
+    let why = skipped.unwrap_or_default().iter().find_map(|entry| {
+        let said = |key: &str| entry.get(key).and_then(Value::as_str);
+        Some(format!("; {}: {}", said("module")?, said("why")?))
+    });
+    let problem = format!(
+        "no attention was captured{}; what is looked for is a softmax of a product of queries and keys, or scaled_dot_product_attention",
+        why.unwrap_or_default()
+    );
+    Some(Error::file(&captured.path, problem))
+}
+
+/// The modules in which linear attention ran, which makes no pattern.
+pub(super) fn linear(captured: &Captured) -> Option<String> {
+    let text = captured.metadata.get("attnscope.linear")?;
+    let modules: Vec<String> = serde_json::from_str(text).ok()?;
+    let first = modules.first()?;
+    let more = match modules.len() {
+        1 => String::new(),
+        n => format!(" and {}", counted(n - 1, "more module")),
+    };
+    Some(format!(
+        "linear attention in {first}{more}: it makes no matrix of queries by keys, and is not judged"
+    ))
 }

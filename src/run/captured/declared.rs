@@ -45,6 +45,8 @@ pub(super) struct Stated {
     pub axis: SoftmaxAxis,
     pub has_sinks: bool,
     pub real: Option<Vec<bool>>,
+    /// The tokens of a decoder's own text that are no padding, as its patterns say.
+    pub real_of_target: Option<Vec<bool>>,
     pub documents: Vec<usize>,
     pub origin: String,
 }
@@ -131,6 +133,7 @@ impl Stated {
             has_sinks: said(&["attnscope.sinks"])
                 .is_some_and(|text| !["", "0", "false", "none"].contains(&text)),
             real,
+            real_of_target: None,
             documents: starts,
             origin: origin.to_owned(),
         })

@@ -21,7 +21,7 @@ use super::arrays::{
     F32_TOLERANCE, Parts, coarsest_dtype, first_nonfinite, head_axis_deviation, heads_of,
     hide_masked, tolerance_of,
 };
-use super::calls::discarded;
+use super::calls::{discarded, nothing_recorded};
 use super::declared::{Declared, Stated, token_ids};
 use super::dialects::{about, is_judged};
 use super::heads::Heads;
@@ -108,10 +108,12 @@ pub(super) fn read(captured: &Captured, declared: &Declared, audits: Audits) -> 
             );
             return Err(Error::file(&captured.path, problem));
         }
-        return Err(captured.at(
-            "blocks.0.attn.pattern",
-            "missing: the file holds no pattern, scores or queries with keys",
-        ));
+        return Err(nothing_recorded(captured).unwrap_or_else(|| {
+            captured.at(
+                "blocks.0.attn.pattern",
+                "missing: the file holds no pattern, scores or queries with keys",
+            )
+        }));
     }
     if let Some(note) = lengths.note(captured, &gathered.stated)? {
         trace.mask_origin = format!("{}; {note}", trace.mask_origin);
@@ -238,14 +240,18 @@ impl CapturedAttention<'_> {
         let stated = self.stated;
         let kind = self.seen.map_or("", |seen| seen.kind.as_str());
         let real = |n: usize| stated.real.as_deref().filter(|real| real.len() == n);
+        let of_target = stated.real_of_target.as_deref();
+        let of_target = of_target.filter(|real| real.len() == n_queries);
         if at.stack == Stack::Cross {
-            return Visibility::of_cross(spec.mask, (n_queries, None), (n_keys, real(n_keys)));
+            return Visibility::of_cross(spec.mask, (n_queries, of_target), (n_keys, real(n_keys)));
         }
         let mask = stated.mask_of(at.stack, kind);
         if n_queries == n_keys {
             spec.mask = mask;
-            let may_pad = at.stack != Stack::Decoder;
-            let real = real(n_queries).filter(|_| may_pad);
+            let real = match at.stack {
+                Stack::Decoder => of_target,
+                _ => real(n_queries),
+            };
             let visibility = Visibility::of_self(mask, n_queries, real);
             let prefix = stated.prefix_of(at.stack, kind).filter(|_| mask.causal);
             return match prefix {

@@ -10,7 +10,7 @@ use attnscope_spec::Stack;
 use rayon::prelude::*;
 
 use super::arrays::{Parts, heads_of, hide_masked, layout_of};
-use super::calls::Calls;
+use super::calls::{Calls, linear};
 use super::declared::Stated;
 use super::heads::Heads;
 use super::layout::{Axes, Known, axes_of};
@@ -114,6 +114,7 @@ pub(super) fn observe(
             .map(|names| format!("the call gave no {names}, so later positions may be seen")),
     );
     notes.extend(infer_pads(&layers, stated));
+    notes.extend(linear(captured));
     Ok(Observations {
         layers,
         notes,
@@ -465,14 +466,35 @@ fn absent_masks(
     (counts.0 > 2 * counts.1).then(|| names.replace(',', ", "))
 }
 
-/// Keys that look like padding in every square layer of a stack, if no padding is declared.
-fn infer_pads(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) -> Option<String> {
-    if stated.real.is_some() {
-        return None;
+/// Keys that look like padding in every square layer, if no padding is declared; those of a decoder are of its own text.
+fn infer_pads(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) -> Vec<String> {
+    let mut notes = Vec::new();
+    if stated.real.is_none() {
+        let is_source = |stack: Stack| !matches!(stack, Stack::Cross | Stack::Decoder);
+        let (real, keys) = looks_padded(layers, is_source).unzip();
+        stated.real = real;
+        notes.extend(
+            keys.map(|keys: String| {
+                format!("keys {keys} taken as padding: no other query sees them")
+            }),
+        );
     }
+    let (real, keys) = looks_padded(layers, |stack| stack == Stack::Decoder).unzip();
+    stated.real_of_target = real;
+    notes.extend(keys.map(|keys: String| {
+        format!("keys {keys} of the decoder taken as padding: no other query sees them")
+    }));
+    notes
+}
+
+/// Which keys of the layers of some stacks are no padding by their patterns, and in words those that are.
+fn looks_padded(
+    layers: &BTreeMap<(Stack, Layer), Observed>,
+    is_of: impl Fn(Stack) -> bool,
+) -> Option<(Vec<bool>, String)> {
     let mut shapes = layers
         .iter()
-        .filter(|((stack, _), seen)| *stack != Stack::Cross && seen.is_square)
+        .filter(|((stack, _), seen)| is_of(*stack) && seen.is_square)
         .filter_map(|(_, seen)| seen.audit.shape.as_ref());
     let first: &Shape = shapes.next()?;
     let mut pads = first.pads.clone();
@@ -485,10 +507,7 @@ fn infer_pads(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) 
     if pads.is_empty() {
         return None;
     }
-    stated.real = Some((0..first.n_keys).map(|idx| !pads.contains(&idx)).collect());
+    let real = (0..first.n_keys).map(|idx| !pads.contains(&idx)).collect();
     let keys: Vec<String> = pads.iter().map(usize::to_string).collect();
-    Some(format!(
-        "keys {} taken as padding: no other query sees them",
-        keys.join(", ")
-    ))
+    Some((real, keys.join(", ")))
 }

@@ -96,13 +96,18 @@ class _Refused(Exception):
     """What was asked for cannot be done: told as an error when the block ends, not inside the forward call."""
 
 
+class _NothingSeen(RuntimeError):
+    """No attention ran, or none that can be seen."""
+
+
 class _Mark:
     """What is known of a tensor: where it comes from, and which scores or pattern it is."""
 
-    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer", "factors", "pooled")
+    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer", "factors", "pooled",
+                 "context")
 
     def __init__(self, origin=None, axes=(-2, -1), steps=(), scores=None, record=None, dtype=None, reduced=False, p=0.0,
-                 at=None, outer=False, factors=None, pooled=None):
+                 at=None, outer=False, factors=None, pooled=None, context=None):
         self.origin = origin  # "product" of two activations, "outer" product, "weights", "parameter"
         self.axes = axes  # of queries and of keys, from the end
         self.steps = steps  # since the product
@@ -114,6 +119,7 @@ class _Mark:
         self.is_outer = outer  # made by a product and a sum, not by a matrix product
         self.factors = factors  # ([.., query, d_head], [.., key, d_head]) that the product was made of, where they are known
         self.pooled = pooled  # what a softmax over one row of keys gave, until it is used
+        self.context = context  # the record whose pattern weighed values to give it, where that may be a half of linear attention
         self.at = len(steps) if at is None else at  # how many steps came before the copy of the scores
 
     @property
@@ -133,12 +139,25 @@ class _Record:
         self.sinks = None  # [head, query, sink]: scores of columns that are no keys
         self.values = {}  # rot_q, rot_k, v and z, each [head, position, d_head]
         self.is_root = False  # what ran in no module but the model itself has no number in its path
+        self.is_unproven = False  # whether the input of its softmax was seen to be no product of queries and keys
         self.is_cross = False  # whether its keys are of another sequence
         self.frame = self.key_source = None  # the call that it ran in, and (what its queries, what its keys are made of) where they differ
         self.made_of = {}  # {part of values: (what the layer took that gives it, how many parts that layer gives), as far as that is known}
         self.reshapes = {}  # {part of values: whether its heads were moved, rather than mixed with positions}, as far as that is known
         self.after = []  # what happened to the pattern before it was used
         self.added = None  # what was added to the pattern: a tensor of its shape, and [head, query, key] once the pattern is used
+
+    def values_are_alike(self):
+        """Whether all keys but one at most weigh the same vector, as frames of a still picture do: then it says nothing where a
+        query looks."""
+        v = self.values.get("v")
+        if v is None or v.shape[1] < 4:
+            return False
+        for one in (v[:, -1:], v[:, :1]):
+            apart = (v - one).abs().amax(-1) > 1e-5 * v.abs().amax(-1)
+            if bool((apart.sum(-1) <= 1).all()):
+                return True
+        return False
 
     def values_are_of_queries(self):
         """Whether its values come from what its queries are made of, however many other sequences the call was given."""

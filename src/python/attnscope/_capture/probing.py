@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 
@@ -154,9 +155,9 @@ class _Probe:
         takes_all = self.call is not None and any(p.kind is p.VAR_KEYWORD for p in outer.values())
         return name in outer or takes_all and name in own
 
-    def forward(self, ids, shapes_only=False, seed=0, **inputs):
+    def forward(self, ids, shapes_only=False, seed=0, call=None, **inputs):
         """Runs [batch, position] ids; {module: [float outputs]} in the order in which the modules finish."""
-        run = self.call if self.call else (lambda model, ids, **kw: model(ids, **kw))
+        run = call or self.call or (lambda model, ids, **kw: model(ids, **kw))
         ids = torch.cat([ids, self.unread.expand(len(ids), -1)], 1)
         inputs = {name: value.to(self.device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
         return self.observed(lambda: run(self.model, ids.to(self.device), **inputs), shapes_only, seed)[0]
@@ -233,6 +234,7 @@ class _Probe:
         # what NumPy or Python draws does not follow torch's random state
         if drawing.only_chooses and noise <= 1e-4:
             metadata["attnscope.sampled"] = ", ".join(sorted(drawing.drawn))
+        is_apart = metadata["attnscope.mixer"] is None and type(self.model).__name__ not in names
         broken = [name for name in names if not all(bool(torch.isfinite(t).all()) for t in base[name])]
         if broken:
             metadata["attnscope.nonfinite"] = json.dumps(broken)
@@ -243,6 +245,9 @@ class _Probe:
         # a run of another shape draws other random numbers, which would pass for a movement
         of_other_shape = {"length", "padding", "unequal", "batch", "cache"}
         for test in ("future", "length", "padding", "unequal", "batch", "order", "cache", "labels"):
+            if is_apart:
+                metadata[f"attnscope.{test}.skipped"] = "no output with a place for each token depends on other tokens"
+                continue
             if test in causal_only and mask != "causal":
                 metadata[f"attnscope.{test}.skipped"] = f"the mask is {mask}: earlier positions may see later ones"
                 continue
@@ -348,10 +353,24 @@ class _Probe:
     def length(self, base, sizes, _, tensors, metadata):
         """The first tokens alone against the whole prompt."""
         lengths = sorted({self.n - 1, max(self.n // 2, 1)}, reverse=True)
-        columns = [self.moved(base, self.forward(self.ids[None, :length]), 0, length, total=length) for length in lengths]
+        columns = [self.of_length(base, length) for length in lengths]
         tensors["probe.length.moved"] = torch.tensor(columns).T.contiguous()  # [module, case]
         tensors["probe.length.size"] = torch.tensor(sizes)
         metadata["attnscope.length.cases"] = json.dumps([f"{length} of {self.n} tokens" for length in lengths])
+
+    def of_length(self, base, length):
+        """How far the first tokens alone move. What was given beside the tokens is left whole, and cut where it has a place for each
+        token: only what moves both ways depends on the length, and not on what stands beside which token."""
+        ways = [self.call] if getattr(self.call, "cut", None) is None else [self.call, self.call.cut]
+        found, failed = [], None
+        for call in ways:
+            try:
+                found.append(self.moved(base, self.forward(self.ids[None, :length], call=call), 0, length, total=length))
+            except Exception as error:
+                failed = failed or error
+        if not found:
+            raise failed
+        return [min((m for m in each if m >= 0), default=-1.0) for each in zip(*found)]
 
     def masked(self, rows, left):
         """Rows of ids padded to one length, with their mask: outputs, and where each row begins."""
@@ -512,10 +531,12 @@ class _Probe:
 
     def sequence_axes(self, base, n):
         """{module: [axis of positions or None, per output]}: the one axis that shortens when the prompt does."""
-        try:
-            shorter = self.forward(self.ids[None, :-1], shapes_only=True)
-        except Exception:  # a model of fixed length: the size has to tell
-            shorter = None
+        shorter = None
+        for call in (self.call, getattr(self.call, "cut", None)):
+            with contextlib.suppress(Exception):  # a model of fixed length: the size has to tell
+                shorter = shorter or self.forward(self.ids[None, :-1], shapes_only=True, call=call)
+        features = {path or type(self.model).__name__: module.out_features for path, module in self.model.named_modules()
+                    if isinstance(module, nn.Linear)}
         axes = {}
         for name, outputs in base.items():
             axes[name] = []
@@ -527,6 +548,8 @@ class _Probe:
                     equal = [axis for axis in equal if other[axis] == n - 1]
                 elif len(equal) > 1 and tensor.dim() == 3:
                     equal = [axis for axis in equal if axis == 1]
+                elif tensor.dim() >= 3 or features.get(name.partition("#")[0]) == n:  # the last axis holds features
+                    equal = [axis for axis in equal if axis < tensor.dim() - 1]
                 # two axes of positions are scores or a pattern, where a hidden key may move without harm; and what comes after
                 # the first such output is a cache or the like
                 is_first = all(axis is None for axis in axes[name])

@@ -23,8 +23,10 @@ from .axes import (
 )
 from .buffers import _Buffers
 from .discarding import _Discards
-from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
+from .following import _Frame, _is_alike, _mark, _Mark, NO_MARK, _NothingSeen, _Record, _Refused, _Watch
+from .linear import _Linear
 from .naming import _names
+from .order import _Order
 from .pooling import _Pooling, _stacked
 from .reshaping import _Reshapes
 from .shared import (
@@ -35,7 +37,7 @@ from .values import _Values
 from .words import ATTENTION, COMPARISONS, NORMS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
-class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
+class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
     """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
 
     tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
@@ -76,9 +78,12 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
         self.last_out = None, None, None  # what the last of them gave, its version, and its values
         self.logits = None  # [position, token]
         self.buffers.begin()
+        self.other_sources = []  # what keys of another sequence than that of their queries are made of
         self.later = {}  # {(queries, keys, device): what a causal mask hides}
         self.begin_reshapes()
         self.begin_discards()
+        self.begin_linear()
+        self.order, self.is_turned = _Order(self.model), False  # whether ids were taken for [position, 1] by their shape alone
         self.absent_masks = []
         self.draws, self.drawn = _Draws(self.model), set()
         self.thread = threading.get_ident()
@@ -110,6 +115,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
                 if tensor is not None and hasattr(tensor, "_attnscope_mark"):
                     del tensor._attnscope_mark
             self.marked = []
+            self.order.of_positions.clear()
             for record in self.records:
                 record.owner = record.scores = record.pattern = record.added = None
                 record.values, record.made_of = {}, {}
@@ -117,7 +123,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             self.around, self.logits, self.later, self.last_out = {}, None, {}, (None, None, None)
             self.buffers.end()
         if kind is None and self.skipped:
-            told = [f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values() if s.get("tell")]
+            told = self.told()
             if told:
                 more = f"; and {len(told) - 4} more, see attnscope.skipped in the file" if len(told) > 4 else ""
                 warnings.warn(f"attnscope: not recorded: {'; '.join(told[:4])}{more}", stacklevel=2)
@@ -163,6 +169,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             self.stack.append(_Frame(module, path, tensors, args, kwargs))
             if not self.recording:
                 return
+            self.order.enter(module, args)
             self.ran.setdefault(path, [0, 0])[0] += 1
             if _blind() is not None:
                 return
@@ -224,8 +231,11 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
         plain.sort(key=lambda name: name != "input_ids")
         later = later or plain[1:2]  # written only where a decoder was seen
         if plain and _is_position_first(named[plain[0]], named):
+            self.is_turned = named[plain[0]].shape[1] == 1
             for name in {plain[0], *later}:
                 named[name] = named[name].T
+        elif plain and named[plain[0]].dim() == 2:
+            self.order.shape = tuple(named[plain[0]].shape)
         if plain:
             self.found.setdefault("tokens", named[plain[0]].detach().cpu())
         if later:
@@ -399,6 +409,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             "kind": "softmax", "dim": dim, "axis": _axis(x.dim(), dim, n_rows, mark.axes), "shape": list(x.shape),
             "dtype": _dtype(y), "scores_dtype": _dtype(x), "dropout_p": 0.0, "is_causal": None, "has_mask": None,
             "scale": None}, row.shape)
+        record.is_unproven = mark.origin != "product"
         self.keep(record, self.copy(row), self.copy(self.rows(y, mark.axes)[0]))
         self.keep_factors(record, mark.factors)
         self.set_mark(y, _Mark(None, mark.axes, (), record=record))
@@ -566,28 +577,32 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
         first = next(_tensors(out), None)
         if not inputs or first is None:
             return
+        self.order.see(name, args, kwargs, first)
         if self.keep_values and (name in WEIGHTED or name in PRODUCT) and any(self.is_weight(x) for x in inputs):
             self.note_projection(inputs, first)
         marks = [_mark(x) for x in inputs]
         if any(mark.pooled is not None for mark in marks) and self.follow_pooling(name, inputs, marks, first):
+            return
+        if any(mark.context is not None for mark in marks) and self.follow_context(name, inputs, marks, first):
             return
         if name in PRODUCT and any(mark.record is not None or mark.is_scores for mark in marks):
             follows = self.used(name, args, kwargs, first)
             if follows is not None:
                 self.set_mark(first, follows)
                 return
-            if any(mark.record is not None for mark in marks):
-                if hasattr(first, "_attnscope_mark"):
+            used = next((mark.record for mark in marks if mark.record is not None), None)
+            if used is not None:
+                if not self.mark_context(used, first) and hasattr(first, "_attnscope_mark"):
                     self.set_mark(first, NO_MARK)
                 return  # attention's output, no longer scores
         if any(mark.record is not None for mark in marks):
             self.follow_pattern(name, func, inputs, args, kwargs, first)
             return
         origins = [mark.origin for mark in marks]
-        axes, steps, factors, is_new = (-2, -1), (), None, False
+        axes, steps, factors, is_new, is_part = (-2, -1), (), None, False, False
         if name in WEIGHTED or name in PRODUCT and any(self.is_weight(x) for x in inputs):
-            if "product" in origins and first.dim() == 4:
-                origin = "product"  # heads mixed before the softmax: still scores
+            if first.dim() == 4 and any(_mixes_heads(name, x, mark, first) for x, mark in zip(inputs, marks)):
+                origin = "product"  # still scores
             else:
                 # additive attention ends in a layer of width 1, whose output is scores
                 origin = "weights" if first.shape[-1:] != (1,) and first.dim() else None
@@ -611,11 +626,12 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             origin = None  # of a residual: scores are normalised by a softmax
         else:
             origin = next((o for o in ("product", "weights") if o in origins), None)
+            is_part = origin == "product"  # where none of them is scores
         for y in _tensors(out):
             mark = next((m for m in marks if m.is_scores), None) if origin == "product" and not is_new else None
             if mark is None:
                 if origin is not None or hasattr(y, "_attnscope_mark"):
-                    self.set_mark(y, _Mark(origin, axes, steps, outer="outer" in origins, factors=factors))
+                    self.set_mark(y, _Mark(origin, axes, steps, reduced=is_part, outer="outer" in origins, factors=factors))
                 continue
             x = next(x for x, m in zip(inputs, marks) if m is mark)
             self.set_mark(y, self.next_mark(name, func, args, kwargs, x, (kept or {}).get(id(x), mark), y))
@@ -669,6 +685,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
                 record.after.append("dropout")
         elif name in WEIGHTED and not {-1, x.dim() - 1} & set(mark.axes) or name.startswith("conv"):
             record.after.append("mix")  # a map over heads: what comes out is a softmax of no scores
+        elif name in NORMS:
+            record.after += [name, "mix"]
         elif name not in VIEWS:
             record.after.append(name)
         self.follow_added(record, name, func, x, args, kwargs, y)
@@ -728,7 +746,10 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
         if other is None or self.is_weight(other) or not self.wants(frame):
             return
         if is_linear and (axes != mark.axes or mark.is_outer or x.dim() > 4):
-            return  # the state of a recurrence, rather than attention
+            # the state of a recurrence, rather than attention; or keys and values, multiplied with queries
+            if axes != mark.axes and not mark.is_outer and mark.factors is not None:
+                self.note_linear(frame)
+            return
         if not mark.steps and axes != mark.axes or "softmax" in mark.steps and x.dim() > 2:
             return
         lengths = {n for above in self.stack for n in above.lengths}
@@ -753,6 +774,27 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             self.keep_factors(record, mark.factors)
 
     # The file.
+
+    def told(self):
+        """What was passed over and should be known, once for modules of one number or another."""
+        alike = {}
+        for entry in self.skipped.values():
+            if entry.get("tell"):
+                shape = f" {entry['shape']}" if entry["shape"] else ""
+                alike.setdefault((re.sub(r"\d+", "#", entry["module"]), shape, entry["why"]), []).append(entry["module"])
+        return [f"{modules[0]}{f' and {len(modules) - 1} more like it' if len(modules) > 1 else ''}{shape}: {why}"
+                for (_, shape, why), modules in alike.items()]
+
+    def nothing_seen(self):
+        """Why there is no attention to write."""
+        told = self.told()
+        passed = [f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values() if not s.get("tell")]
+        return (f"no attention was captured in {type(self.model).__name__}"
+                + ("" if self.root_calls else ": the model was not called")
+                + (f" in the modules that only={self.only.pattern!r} finds" if self.only else "")
+                + "".join(f"; {one}" for one in told)
+                + (f"; softmaxes passed over: {'; '.join(passed)}" if passed else "")
+                + "; what is looked for is a softmax of a product of queries and keys, or scaled_dot_product_attention")
 
     def _note_unseen(self):
         """Modules that ran, are called attention and hold projections, and in which nothing was seen."""
@@ -783,20 +825,16 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             nested = any(ATTENTION.search(type(child).__name__) for child in inner)
             if calls and not seen and (n_projections >= 2 or getattr(module, "in_proj_weight", None) is not None) \
                     and not nested and (self.only is None or self.only.search(path)):
-                self.skip(path, None, None, "it looks like attention and ran, and no attention was seen in it: a kernel called "
+                self.skip(path or type(self.model).__name__, None, None, "it looks like attention and ran, and no attention was seen in it: a kernel called "
                           "directly, or attention that makes no matrix of queries by keys", tell=True)
+        self.tell_linear()
 
     def _write(self):
         told = any(entry.get("tell") for entry in self.skipped.values())
         if not self.records and not (told and self.root_calls):
-            skipped = "; ".join(f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values())
-            raise RuntimeError(
-                f"no attention was captured in {type(self.model).__name__}"
-                + ("" if self.root_calls else ": the model was not called")
-                + (f" in the modules that only={self.only.pattern!r} finds" if self.only else "")
-                + (f"; softmaxes passed over: {skipped}" if skipped else "")
-                + "; kernels called directly and attention without a matrix of queries by keys cannot be seen")
+            raise _NothingSeen(self.nothing_seen())
         tensors = {}
+        self.turn_ids()
         self._find_cross()
         self.records = _stacked(self.records)
         for name, records in _names(self.records).items():
@@ -808,6 +846,8 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
                 record.info = {"name": name, **({"head": head} if len(records) > 1 else {}), **record.info}
                 if record.after:
                     record.info["after"] = record.after
+                if record.values_are_alike():
+                    record.info["alike_values"] = True
                 if record.reshapes:
                     record.info["heads_moved"] = record.reshapes
             self._add_around(name, records, tensors)
@@ -842,6 +882,7 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
             "attnscope.untrained": _untrained(self.model),
+            "attnscope.linear": json.dumps(self.linear) if self.linear else None,
             "attnscope.absent_masks": ",".join(self.absent_masks) or None,
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
             "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
@@ -851,12 +892,26 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             metadata["attnscope." + name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         _save(self.path, tensors, metadata)
 
+    def turn_ids(self):
+        """Ids that are [position, batch], as what the model adds to them says, become [batch, position]. Those that were taken for it by
+        their shape alone become rows of one token each where no query saw a second key."""
+        is_alone = self.is_turned and all(max(record.pattern.shape[1:]) == 1 for record in self.records)
+        if self.order.is_position_first or is_alone:
+            for name in ("tokens", "decoder_tokens", "attention_mask"):
+                x = self.found.get(name)
+                if x is not None and x.dim() == 2:
+                    self.found[name] = x.T
+
     def _find_cross(self):
         """Which attentions look at another sequence: one that all layers share, that is longer or shorter, or seen without order.
 
         A module that norms its queries alone makes keys of another activation of the same sequence. And a module in which several
         attentions ran was given the sequences of all of them, which says nothing of one.
         """
+        for record in self.records:
+            of_queries, of_keys = (record.made_of.get(what, (None, 0))[0] for what in ("rot_q", "rot_k"))
+            if of_queries is not None and of_keys is not None and not _is_alike(of_queries, of_keys):
+                self.other_sources.append(of_keys)
         frames = [record.frame for record in self.records if record.frame is not None]
         sources = [record.key_source[1] for record in self.records if record.key_source is not None]
         for record in self.records:
@@ -881,3 +936,13 @@ class capture(_Values, _Pooling, _Reshapes, _Discards, _Added):
             x = x.T if position_first else x
             x = x[min(self.row, x.shape[0] - 1)]
         return x.to(torch.int64).contiguous() if x.dim() == 1 else None  # [position]
+
+
+def _mixes_heads(name, x, mark, y):
+    """Whether a layer with weights maps the heads of scores alone: a 1 x 1 convolution, say, or a linear map with heads last."""
+    if not mark.is_scores or x.dim() != 4:
+        return False
+    queries, keys = mark.axes
+    if name == "linear" or name in PRODUCT:
+        return -1 not in (queries, keys)
+    return name == "conv2d" and (queries, keys) in ((-2, -1), (-1, -2)) and y.shape[-2:] == x.shape[-2:]

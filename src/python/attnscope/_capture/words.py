@@ -41,7 +41,7 @@ FACTORS = {"mul", "rmul", "imul", "multiply", "div", "true_divide", "truediv", "
 SHIFTS = {"sub", "rsub", "log_softmax", "special_log_softmax"}
 ATTENTION = re.compile(r"attn|attention|mha$", re.IGNORECASE)
 KERNEL = re.compile(r"attention|attn|flash|fmha", re.IGNORECASE)
-CROSS = re.compile(r"cross|enc_?dec|encoder_(attn|attention)|enc_attn|src_attn|context_attn", re.IGNORECASE)
+CROSS = re.compile(r"cross|enc_?dec|encoder_(attn|attention)|encoder_?decoder_?(attn|attention)|enc_attn|src_attn|context_attn", re.IGNORECASE)
 # Arguments that are masks; of padding, of heads or of another sequence, which says nothing of later positions.
 MASK = re.compile(r"mask", re.IGNORECASE)
 OTHER_MASK = re.compile(r"^(decoder_)?attention_mask$|head|pad|cross|memory|src|source|enc|label|loss|position", re.IGNORECASE)

@@ -14,6 +14,7 @@ from .faults import Unusable
 
 TARGET = re.compile(r"tgt|trg|target|decoder|(^|_)dec(_|$)|^y$")
 NOT_TOKENS = re.compile(r"mask|length|position|segment|type|label")
+HIDES = -5000  # values down to here hide a key
 
 
 class Inputs:
@@ -44,10 +45,29 @@ class Inputs:
         if self.places:
             ids = self._at(self.places[0])
             named = {str(i): value for i, value in enumerate(self.args)} | self.kwargs
-            self.batch_axis = int(_is_position_first(ids, named))
-            self.n_rows = ids.shape[self.batch_axis] if ids.dim() == 2 else 1
+            self.turn(_is_position_first(ids, named))
         self.place_of_values = None  # where the rows of --values stand
+        self.sources = set()  # places of sequences of vectors that cross-attention alone reads
         self.source = None  # [1, position]: the ids that stand at both places where nothing was given
+
+    def turn(self, is_position_first):
+        """Takes the ids for [position, batch], or for [batch, position]."""
+        self.batch_axis = int(is_position_first)
+        if self.places:
+            ids = self._at(self.places[0])
+            self.n_rows = ids.shape[self.batch_axis] if ids.dim() == 2 else 1
+
+    @property
+    def first_ids(self):
+        return self._at(self.places[0])
+
+    @property
+    def may_turn(self):
+        """Whether ids could as well be [position, batch], for all that their shape and what came with them say."""
+        if self.given is None:
+            return len(self.required) == 1
+        ids = self._at(self.places[0]) if self.places else None
+        return ids is not None and ids.dim() == 2 and self.batch_axis == 0 and min(ids.shape) > 1
 
     @property
     def rows(self):
@@ -64,9 +84,17 @@ class Inputs:
         named = [(idx, self.names[idx] if idx < len(self.names) else str(idx), value) for idx, value in enumerate(self.args)]
         named += [(name, name, value) for name, value in self.kwargs.items()]
         found = [(at, name) for at, name, value in named if isinstance(value, torch.Tensor) and value.is_floating_point()
-                 and value.dim() == n_dims and not re.search("mask", name)]
+                 and value.dim() == n_dims and not re.search("mask", name) and not _is_mask(value)]
         targets = [at for at, name in found if TARGET.search(name)]
+        targets = targets or [at for at, _ in found if at not in self.sources]
         return next(iter(targets or [at for at, _ in found]), None)
+
+    def note_sources(self, read):
+        """Takes note of the sequences of vectors that are among `read`, what keys of cross-attention were made of."""
+        for at, value in (*enumerate(self.args), *self.kwargs.items()):
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 3 \
+                    and any(x.shape == value.shape and torch.equal(x, value) for x in read):
+                self.sources.add(at)
 
     def with_values(self, values, position_axis):
         """Inputs of one call on `values`, a list of rows: they stand where the given inputs have a sequence of vectors, in a batch
@@ -111,11 +139,24 @@ class Inputs:
         first = {}
         return [first.setdefault(kind, idx) for idx, kind in enumerate(kinds.tolist())]
 
-    def of_rows(self, numbers, position_axis, more=None):
+    def of_rows(self, numbers, position_axis, more=None, cuts=False):
         """(args, kwargs) of one call on vectors of the sequence, by their numbers [batch, position]; one more than there are is a
-        vector of zeros, for padding."""
-        at, args, kwargs = self.rows, [self._moved(value) for value in self.args], {k: self._moved(v) for k, v in self.kwargs.items()}
-        given = self._at(at).to(self.device).select(1 - position_axis, 0)
+        vector of zeros, for padding. All else is as for the first sequence of the batch; where it `cuts`, as long as the numbers."""
+        at, whole = self.rows, self._at(self.rows)
+
+        def beside(value, place):
+            value = self._moved(value)
+            if not isinstance(value, torch.Tensor) or place == at:
+                return value
+            n_rows = whole.shape[1 - position_axis]
+            first = value
+            if value.dim() >= 2 and value.shape[:2] != (whole.shape[position_axis],) * 2 or value.dim() == 1:
+                first = with_rows(value, 1 - position_axis if value.dim() > 1 else 0, n_rows, len(numbers))
+            is_cut = cuts and place not in self.sources
+            return cut(first, whole.shape[position_axis], numbers.shape[1], 1 - position_axis) if is_cut else first
+
+        args, kwargs = [beside(value, idx) for idx, value in enumerate(self.args)], {k: beside(v, k) for k, v in self.kwargs.items()}
+        given = whole.to(self.device).select(1 - position_axis, 0)
         given = torch.cat([given, torch.zeros_like(given[:1])])
         vectors = given[numbers.to(self.device)]  # [batch, position, width]
         vectors = vectors.transpose(0, 1) if position_axis == 0 else vectors
@@ -128,7 +169,7 @@ class Inputs:
     def row_axis(self, n_queries):
         """The axis of positions of the sequence of vectors: the one that is attended over, where attention tells."""
         shape = self._at(self._place_of_vectors(3)).shape
-        return 0 if n_queries == shape[0] != shape[1] else 1
+        return 0 if n_queries == shape[0] != shape[1] and n_queries > 1 else 1
 
     @property
     def takes_ids(self):
@@ -140,7 +181,9 @@ class Inputs:
             return []
         named = [(idx, self.names[idx] if idx < len(self.names) else str(idx), value) for idx, value in enumerate(self.args)]
         named += [(name, name, value) for name, value in self.kwargs.items()]
-        found = [(at, name, value) for at, name, value in named if _is_ids(value) and not NOT_TOKENS.search(name)]
+        beside = [value for _, _, value in named if isinstance(value, torch.Tensor)]
+        found = [(at, name, value) for at, name, value in named if _is_ids(value) and not NOT_TOKENS.search(name)
+                 and not is_one_per_row(value, beside)]
         self.labels = [at for at, name, value in named if _is_ids(value) and "label" in name and found and value.shape == found[0][2].shape]
         # Beside tokens, numbers that are 0 and 1 alone are kinds of tokens or a mask, whatever they are called.
         found = [place for i, place in enumerate(found) if i == 0 or TARGET.search(place[1]) or not bool(((place[2] == 0) | (place[2] == 1)).all())]
@@ -193,8 +236,9 @@ class Inputs:
             raise Unusable("the source holds one kind of token")
         return with_argument(args, kwargs, at, other)
 
-    def of(self, ids, target, more=None):
-        """(args, kwargs) of one forward call. `ids` are a list, or a tensor [batch, position] that a probe made."""
+    def of(self, ids, target, more=None, cuts=False):
+        """(args, kwargs) of one forward call. `ids` are a list, or a tensor [batch, position] that a probe made; where it `cuts`, what
+        was given beside ids of as many positions is as long as they are."""
         more = {name: self._moved(value) for name, value in (more or {}).items()}
         if ids is None:
             return tuple(map(self._moved, self.args)), {**{k: self._moved(v) for k, v in self.kwargs.items()}, **more}
@@ -216,22 +260,29 @@ class Inputs:
                 args[at] = value.to(before.dtype)
             else:
                 kwargs[at] = value.to(before.dtype)
-        n_rows = rows.shape[0]
+        n_rows, n_given = rows.shape[0], self._at(self.places[-1 if of_probe else 0]).shape[-1 - self.batch_axis]
         for at in self.labels:
             labels = self._fitted(self._at(at), rows.shape[1])
             if isinstance(at, int):
                 args[at] = labels
             else:
                 kwargs[at] = labels
-        args = [self._wide(value, n_rows) if idx not in replaced else value for idx, value in enumerate(args)]
-        kwargs = {k: self._wide(value, n_rows) if k not in replaced else value for k, value in kwargs.items()}
+
+        def beside(value, at):
+            if at in replaced:
+                return value
+            value = self._wide(value, n_rows)
+            return cut(value, n_given, rows.shape[1], self.batch_axis) if cuts and at not in self.labels else value
+
+        args = [beside(value, idx) for idx, value in enumerate(args)]
+        kwargs = {k: beside(value, k) for k, value in kwargs.items()}
         return tuple(args), {**kwargs, **more}
 
     def _plain(self, rows, target, of_probe):
         """Ids as the first argument, and again as the target where the call needs one. A probe changes what is written, so that the
         source stays what it was."""
         if len(self.required) < 2:
-            return (rows,)
+            return (rows.T if self.batch_axis == 1 else rows,)
         second = self.required[1]
         if not TARGET.search(second) or len(self.required) > 2:
             raise Unusable(f"{self._needs()}: return (model, tokenizer, inputs), where inputs are the arguments of one call")
@@ -249,11 +300,11 @@ class Inputs:
     def _wide(self, value, n_rows):
         """A given tensor with as many rows as the ids that stand beside it: its first row, repeated."""
         value, axis = self._moved(value), self.batch_axis
-        if not isinstance(value, torch.Tensor) or value.dim() <= axis or n_rows == self.n_rows or value.shape[axis] != self.n_rows:
+        if not isinstance(value, torch.Tensor) or n_rows == self.n_rows:
             return value
-        if value.dim() == 1 and self.n_rows == 1:
+        if value.dim() == 1 and self.n_rows == 1 and len(value) != 1:
             return value
-        return value.narrow(axis, 0, 1).expand([n_rows if i == axis else n for i, n in enumerate(value.shape)])
+        return with_rows(value, axis if value.dim() > 1 else 0, self.n_rows, n_rows)
 
     def signature_of_call(self):
         """Of a function that takes the model, ids, and what else of padding and positions the model takes."""
@@ -264,13 +315,57 @@ class Inputs:
         return inspect.Signature(parameters + [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in names])
 
     def drawn(self, n):
-        """Ids that every table of the model has, always the same."""
-        sizes = [module.num_embeddings for module in self.model.modules() if isinstance(module, nn.Embedding)]
+        """Ids that every table of the model has, always the same; none of them is what the model calls padding."""
+        tables = [module for module in self.model.modules() if isinstance(module, nn.Embedding)]
+        sizes = [module.num_embeddings for module in tables]
         sizes = [size for size in sizes if size >= 8] or sizes
         if not sizes:
             sizes = [max(p.shape) for p in self.model.parameters() if p.dim() == 2] or [8]
+        pads = {module.padding_idx for module in tables}
+        pads |= {value for module in self.model.modules() for name, value in vars(module).items()
+                 if type(value) is int and re.search(r"pad(ding)?_?(id|idx|index|token)", name)}
+        kinds = [token for token in range(min(sizes)) if token not in pads] or list(range(min(sizes)))
         random = torch.Generator().manual_seed(0)
-        return torch.randint(min(sizes), (n,), generator=random).tolist()
+        return [kinds[idx] for idx in torch.randint(len(kinds), (n,), generator=random).tolist()]
+
+
+def with_rows(value, axis, n_rows, n):
+    """A tensor that was given with `n_rows` rows of a batch, with `n`: its first one again and again. Others are left."""
+    if value.dim() <= axis or value.shape[axis] != n_rows or n_rows == n:
+        return value
+    return value.narrow(axis, 0, 1).expand([n if i == axis else size for i, size in enumerate(value.shape)])
+
+
+def cut(value, n_before, n, batch_axis):
+    """A tensor with a place for each of `n_before` positions, with the first `n` of them; a square of them is cut on both sides."""
+    if not isinstance(value, torch.Tensor) or n >= n_before:
+        return value
+    axes = [1 - batch_axis] if value.dim() >= 2 and value.shape[1 - batch_axis] == n_before else []
+    if value.dim() >= 2 and value.shape[-2:] == (n_before, n_before):
+        axes = [value.dim() - 2, value.dim() - 1]
+    for axis in axes:
+        value = value.narrow(axis, 0, n)
+    return value
+
+
+def is_one_per_row(ids, beside):
+    """Whether integers are one number for each row of a batch, a time step or a class: one alone, or as many as there are rows in a
+    tensor of rows of vectors or of pictures."""
+    others = [x for x in beside if x is not ids and x.dim() >= 1]
+    if ids.dim() == 2 and ids.shape[1] > 1:
+        return False
+    n = ids.numel()
+    if any(x.dim() >= 3 and x.is_floating_point() and x.shape[0] == n for x in others):
+        return True
+    return n == 1 and any(x.dim() >= 2 and x.numel() > 1 or _is_ids(x) and x.numel() > 1 for x in others)
+
+
+def _is_mask(x):
+    """Whether a tensor says of each query and key whether it is seen: zeros beside ones, or beside values that hide."""
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] < 2:
+        return False
+    is_zero = x == 0
+    return bool((is_zero | (x == 1)).all()) or bool((is_zero | (x <= HIDES)).all())
 
 
 def other_tokens(ids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 
@@ -11,16 +12,19 @@ from torch import nn
 from .._capture import capture, probe
 from .._capture.axes import absent_masks
 from .._capture.buffers import _Buffers
+from .._capture.following import _NothingSeen
 from .._capture.shared import _plain_pytorch
 from .changing import Changes
 from .faults import Unusable
 from .inputs import Inputs
 from .intent import intended_mask
 from .labels import are_labels
+from .ordering import is_position_first
 from .predicting import Logits
 from .tokenizing import Tokenizing
 
 LONGEST_DEFAULT = 24
+FEWEST_TOKENS = 3  # of which one can be changed, and one stands before it and one behind it
 WRAPPERS = ("OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 TEXT = "the old king gave a red apple to his horse . the old king gave a red apple"
 
@@ -35,6 +39,7 @@ class Subject:
         self.tokenizing = None if tokenizer is None else Tokenizing(tokenizer)
         self.inputs = Inputs(model, inputs)
         self.knows_labels = len(self.inputs.places) < 2
+        self.knows_order = not self.inputs.may_turn
         self.places = None  # {(module, call): name of its layer}, after the first run
         self.n_records = 0
         self.buffers = _Buffers()
@@ -99,6 +104,7 @@ class Subject:
         path = os.path.join(place, "run.safetensors")
         try:
             self._tell_labels()
+            self._tell_order()
             inputs = self.inputs
             if values is not None:
                 inputs = inputs.with_values(values, self._axis_of_given(request, place))
@@ -129,6 +135,17 @@ class Subject:
         except Exception:  # the run itself tells what is wrong
             pass
 
+    def _tell_order(self):
+        """Finds out once whether the model takes its ids as [position, batch]."""
+        if self.knows_order:
+            return
+        self.knows_order = True
+        try:
+            if is_position_first(self.model, self.inputs):
+                self.inputs.turn(True)
+        except Exception:  # the run itself tells what is wrong
+            pass
+
     def _record(self, request, path, inputs, ids, target):
         labelled = self.tokenizing.labels if self.tokenizing else None
         if request.get("hooks") == ["logits"]:
@@ -139,7 +156,7 @@ class Subject:
                               buffers=self.buffers)
         changes = request.get("changes", [])
         args, kwargs = inputs.of(ids, target)
-        with torch.no_grad(), watched:
+        with _told_plainly(), torch.no_grad(), watched:
             # after capture's own hooks, so that what a stopped run leaves behind is cleared by it
             handles = [module.register_forward_pre_hook(lambda *_: self._tell(request, watched)) for module in self.model.modules()
                        if not isinstance(module, torch.jit.ScriptModule)]
@@ -153,11 +170,14 @@ class Subject:
             finally:
                 for handle in handles:
                     handle.remove()
+        if not isinstance(watched, Logits) and not watched.records:
+            raise Unusable(watched.nothing_seen())
         if not changes and not isinstance(watched, Logits):
             self.n_records = len(watched.records)
             if inputs.place_of_values is not None and self.inputs.given is None:
                 _check_is_attended(watched.records, inputs)
             elif inputs is self.inputs and inputs.rows is not None:
+                inputs.note_sources(watched.other_sources)
                 self.given_axis = inputs.row_axis(_n_queries(watched.records))
             self.places = {(record.info["module"], record.info["call"]): (record.info["name"], record.info.get("head"))
                            for record in watched.records}
@@ -171,7 +191,7 @@ class Subject:
             path = os.path.join(place, "given.safetensors")
             args, kwargs = self.inputs.of(None, None)
             try:
-                with torch.no_grad(), capture(self.model, path, scores=False) as watched:
+                with _told_plainly(), torch.no_grad(), capture(self.model, path, scores=False) as watched:
                     self.model(*args, **kwargs)
             finally:
                 if os.path.exists(path):
@@ -194,15 +214,23 @@ class Subject:
             ids = inputs.row_numbers(axis)
         elif inputs.place_of_values is not None:
             raise Unusable("probes change the vectors of [batch, position, feature], and this model takes [position, feature]")
+        elif not inputs.takes_ids:
+            raise Unusable("tests change tokens or the vectors of a sequence, and this model takes neither")
         elif ids is None:
             ids = inputs.own_ids()
         else:
             inputs, ids = inputs.with_source(ids, target)
 
+        if len(ids) < FEWEST_TOKENS:
+            raise Unusable(f"tests on changed inputs need at least {FEWEST_TOKENS} tokens, and this run has {len(ids)}")
+
         def call(model, ids, **more):
+            return run(model, ids, False, **more)
+
+        def run(model, ids, cuts, **more):
             count[0] += 1
             request.tell("probes", count[0], 0)
-            args, kwargs = inputs.of_rows(ids, axis, more) if rows else inputs.of(ids, None, more)
+            args, kwargs = inputs.of_rows(ids, axis, more, cuts) if rows else inputs.of(ids, None, more, cuts)
             return model(*args, **kwargs)
 
         def other_source(model, ids):
@@ -211,6 +239,8 @@ class Subject:
 
         call.__signature__ = inputs.signature_of_call()
         call.takes_vectors = rows
+        if inputs.given is not None:
+            call.cut = lambda model, ids: run(model, ids, True)
         probe(self.model, list(ids), path, mask=request.get("mask", self.intended or "bidirectional"), call=call, documents=request.get("documents"),
               pad_id=len(ids) if rows else None,  # of_rows takes this number as a vector of zeros
               other_source=None if rows or not inputs.has_source else other_source,
@@ -238,6 +268,15 @@ class Subject:
         except Exception:
             return False
         return True
+
+
+@contextlib.contextmanager
+def _told_plainly():
+    """A run in which no attention was seen is told as what cannot be done."""
+    try:
+        yield
+    except _NothingSeen as error:
+        raise Unusable(str(error)) from None
 
 
 def _n_queries(records):
