@@ -494,6 +494,7 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         Some(NormKind::RmsNorm) => "rms_norm",
         Some(NormKind::Fixed) if norm.is_some_and(|norm| norm.statistics.is_some()) => "batch_norm",
         Some(NormKind::Fixed) => "gain and bias alone",
+        Some(NormKind::Tanh) => "tanh",
     };
     // The kind of a norm, or its absence, does not change the shapes of hooks.
     list.word(Computation, name, kind);

@@ -237,6 +237,7 @@ impl Sizes {
             n_heads: like.n_heads,
             middle: self.farthest,
             is_reversed: false,
+            limits: false,
             span: self.span,
         });
         own.projections = ProjectionSpec {

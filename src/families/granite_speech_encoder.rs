@@ -173,6 +173,7 @@ impl Block<'_> {
             n_heads: own.n_heads,
             middle: self.farthest,
             is_reversed: false,
+            limits: false,
             span,
         });
         ProjectionSpec {

@@ -217,6 +217,7 @@ impl Side<'_> {
             n_heads: self.n_heads,
             middle: span,
             is_reversed: false,
+            limits: false,
             span,
         });
         let block = |layer_idx: usize| {

@@ -252,7 +252,7 @@ pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     let shared = blocks.filter_map(|block| block.own()?.projections.shared.as_deref());
     let mut unread_tensors = shared.filter_map(|shared| match shared {
         KvSharing::Reuses { unread_tensors, .. } => Some(unread_tensors),
-        KvSharing::Provides(_) => None,
+        KvSharing::Provides(_) | KvSharing::AddsValues { .. } => None,
     });
     if unread_tensors.any(|names| names.iter().any(|vain| vain == name)) {
         return true;

@@ -81,7 +81,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             key: Some(map("r", None)),
             query: None,
             biases: Some(QueryBiases {
-                of_keys: own("r_w_bias"),
+                of_keys: Some(own("r_w_bias")),
                 of_distances: own("r_r_bias"),
                 n_heads,
                 d_head,

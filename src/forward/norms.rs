@@ -59,6 +59,10 @@ pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result
     Ok(HostNorm {
         kind: source.kind,
         eps: source.eps,
+        alpha: match &source.alpha {
+            Some(alpha) => tensors.expect(alpha, &[])?.widen()?[0],
+            None => 1.0,
+        },
         gain,
         bias,
     })

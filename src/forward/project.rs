@@ -46,7 +46,7 @@ pub(super) fn project<O: Ops>(
     if !spec.norms_after_rope {
         norm_queries_and_keys(ops, spec, weights, s)?;
     }
-    share_keys(ops, spec, s)?;
+    share_keys(context, (attention, spec), s)?;
     emit(ops, hooks, Hook::Q, &s.q)?;
     if has_keys {
         // The hook of values has what patterns weigh.

@@ -36,6 +36,7 @@ impl<'a, O: Ops> WeightReader<'a, O> {
                 middle,
                 is_reversed,
                 span,
+                ..
             } => {
                 let stored = round_read(self.table(table)?, format);
                 let last = table.n_rows.saturating_sub(1) as isize;
@@ -45,10 +46,13 @@ impl<'a, O: Ops> WeightReader<'a, O> {
                     stored[at * table.width..][..table.width].repeat(*n_heads)
                 };
                 let span = *span as isize;
+                let keys: Vec<f32> = (-span..span).flat_map(row).collect();
+                let of_rows = source.biases.as_ref();
+                let of_rows = of_rows.map(|biases| self.bias_of_rows(biases, &keys, format));
                 return Ok(RelativeTables {
-                    keys: Some((-span..span).flat_map(row).collect()),
+                    of_rows: of_rows.transpose()?,
+                    keys: Some(keys),
                     queries: None,
-                    of_rows: None,
                     ..RelativeTables::default()
                 });
             }
@@ -93,8 +97,11 @@ impl<'a, O: Ops> WeightReader<'a, O> {
             let stored = self.tensors.expect(name, &[n_heads, d_head])?.widen()?;
             Ok(round_read(stored, format))
         };
-        let (instead, of_keys) = (read(&biases.of_distances)?, read(&biases.of_keys)?);
-        let change: Vec<f32> = instead.iter().zip(&*of_keys).map(|(a, b)| a - b).collect();
+        let mut change = read(&biases.of_distances)?.into_owned();
+        if let Some(name) = &biases.of_keys {
+            let of_keys = read(name)?;
+            change.iter_mut().zip(&*of_keys).for_each(|(a, b)| *a -= b);
+        }
         let heads = change.chunks(d_head.max(1)).enumerate();
         Ok(heads
             .flat_map(|(head_idx, change)| {

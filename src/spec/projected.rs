@@ -119,10 +119,21 @@ pub enum DistanceRows {
         is_reversed: bool,
         /// Number of distances to either side.
         span: usize,
+        /// Whether texts with farther distances than the table has are refused.
+        limits: bool,
     },
 }
 
 impl DistanceRows {
+    /// Whether there are vectors up to some distance, and no text may have farther ones.
+    pub fn limits(&self) -> bool {
+        match self {
+            Self::Stored(_) => false,
+            Self::Sines { .. } => true,
+            Self::Shared { limits, .. } => *limits,
+        }
+    }
+
     /// The table, if the vectors are learned.
     pub fn table(&self) -> Option<&TableSource> {
         match self {
@@ -135,9 +146,9 @@ impl DistanceRows {
 /// Two biases of queries (Dai et al. 2019, arXiv 1901.02860).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryBiases {
-    /// The bias of the map of queries, which meets keys. // [head, d_head]
-    pub of_keys: String,
-    /// Meets vectors of distances in its place. // [head, d_head]
+    /// The bias of the map of queries, which meets keys; `None` if it meets vectors of distances as well. // [head, d_head]
+    pub of_keys: Option<String>,
+    /// Meets vectors of distances in its place, or beside it. // [head, d_head]
     pub of_distances: String,
     pub n_heads: usize,
     pub d_head: usize,

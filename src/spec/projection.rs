@@ -227,6 +227,14 @@ impl ProjectionSpec {
         matches!(self.shared.as_deref(), Some(KvSharing::Reuses { .. }))
     }
 
+    /// The number by which an earlier layer's values are multiplied before they are added to its own, if they are.
+    pub fn share_of_values(&self) -> Option<&String> {
+        match self.shared.as_deref() {
+            Some(KvSharing::AddsValues { share, .. }) => Some(share),
+            Some(KvSharing::Provides(_) | KvSharing::Reuses { .. }) | None => None,
+        }
+    }
+
     /// Whether each head has its own rows and columns of the maps, and nothing else: false with latent vectors, differential
     /// attention, a second stream or experts.
     pub fn is_by_head(&self) -> bool {

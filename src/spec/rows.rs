@@ -142,6 +142,13 @@ pub enum KvSharing {
         /// The layer's own key and value tensors, which a file may hold but nothing reads.
         unread_tensors: Vec<String>,
     },
+    /// Adds the values of an earlier layer to its own, times a stored number: a value residual (Zhou et al. 2024, arXiv 2410.17897).
+    AddsValues {
+        layer_idx: usize,
+        column: usize,
+        /// One value, without axes.
+        share: String,
+    },
 }
 
 /// How a block reads and writes several streams.

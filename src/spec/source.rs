@@ -439,6 +439,8 @@ pub struct NormSource {
     pub adds_one: bool,
     /// Mean and variance of each value, of a norm that measures neither; the gain is divided by the deviation.
     pub statistics: Option<[String; 2]>,
+    /// What multiplies values before the tanh of a norm that is one. // one value, without axes
+    pub alpha: Option<String>,
     /// Stored values that multiply the outputs.
     pub factors: Option<OutputFactors>,
     /// Multiplies the gain for a condition that is the same everywhere.
@@ -463,6 +465,7 @@ impl NormSource {
             bias: None,
             adds_one: false,
             statistics: None,
+            alpha: None,
             factors: None,
             grown: None,
             gate: None,

@@ -83,7 +83,7 @@ impl StackSpec {
         let mut own = self.blocks().iter().filter_map(BlockSpec::own);
         own.any(|own| {
             let relative = own.projections.relative.as_deref();
-            relative.is_some_and(|relative| relative.embeddings.table().is_none())
+            relative.is_some_and(|relative| relative.embeddings.limits())
                 || matches!(
                     own.attention.bias,
                     Bias::Pairs(_) | Bias::Grid(_) | Bias::OfValues

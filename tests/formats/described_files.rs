@@ -52,6 +52,11 @@ fn what_a_description_leaves_out_is_left_out_of_the_run() {
         "largest_scores",
         "normed_middles",
         "narrow_values",
+        "value_residual",
+        "tanhs_for_norms",
+        "distance_vectors",
+        "distance_copies",
+        "latent_vectors",
         "encoder_decoder",
         "encoder_decoder_after",
     ] {
@@ -262,8 +267,68 @@ fn what_is_added_to_scores_and_does_not_fit_is_refused() {
 }
 
 #[test]
+fn vectors_of_distances_and_latent_vectors_that_do_not_fit_are_refused() {
+    for (name, from, to, parts) in [
+        (
+            "distance_vectors",
+            "own = 5",
+            "own = 11",
+            &["relative.own", "one of the 11 rows", "found 11"][..],
+        ),
+        (
+            "distance_vectors",
+            "counts = \"key - query\"",
+            "counts = \"key\"",
+            &["relative.counts", "query - key", "\"key\""],
+        ),
+        (
+            "distance_vectors",
+            "layers.0.bias.table",
+            "layers.0.down.weight",
+            &["relative", "8 or 32 values for each distance", "[32, 64]"],
+        ),
+        (
+            "distance_vectors",
+            "own = 5",
+            "first = 5",
+            &["relative.first: is not known", "own"],
+        ),
+        (
+            "distance_copies",
+            "limits = true",
+            "limits = 1",
+            &["relative.limits", "true or false", "found 1"],
+        ),
+        (
+            "latent_vectors",
+            "kv_norm = ",
+            "q_norms = ",
+            &["latent.q_norms: is not known", "kv_norm"],
+        ),
+        (
+            "latent_vectors",
+            "kv_norm = \"layers.{2*layer}.of_latent.gain\"\n",
+            "",
+            &["latent.kv_norm: missing", "expected a norm"],
+        ),
+        (
+            "tanhs_for_norms",
+            "kind = \"tanh\", ",
+            "",
+            &["kind = \"tanh\" and alpha together"],
+        ),
+    ] {
+        refuses_changed(name, (from, to), parts);
+    }
+}
+
+#[test]
 fn a_table_of_pairs_limits_how_long_a_text_may_be() {
-    for (name, n_positions) in [("score_pairs", 12), ("score_grid", 10)] {
+    for (name, n_positions) in [
+        ("score_pairs", 12),
+        ("score_grid", 10),
+        ("distance_copies", 10),
+    ] {
         let model = opened(&fixtures().join(name), &[]);
         assert_eq!(
             model.spec.limits().hard_n_ctx(),

@@ -109,6 +109,44 @@ class Computed(nn.Module):
         return self.net(back(n)[..., None] / 4).permute(2, 0, 1)
 
 
+class Vectors(nn.Module):
+    """Products of queries and a vector of each distance, up to a furthest one, which all farther ones share (Shaw et al.)."""
+
+    def __init__(self, furthest, *shape, scaled=False):
+        super().__init__()
+        self.table, self.furthest = nn.Parameter(torch.zeros(2 * furthest + 1, *shape)), furthest
+        self.factor = math.sqrt(H / D) if scaled else 1.0  # that of products with keys
+
+    def forward(self, q, _):
+        n = q.shape[2]
+        rows = self.table[(-back(n)).clamp(-self.furthest, self.furthest) + self.furthest]  # [query, key, d]
+        return self.factor * torch.einsum("bhqd,qkd->bhqk", q, rows)
+
+
+class Shifted(nn.Module):
+    """Products of queries and vectors of distances that are shifted into place (Music Transformer), perhaps made of sines by a map of
+    each head, with biases of queries that distances or keys alone meet (Transformer-XL)."""
+
+    def __init__(self, longest, is_made=False):
+        super().__init__()
+        self.longest, self.is_made = longest, is_made
+        self.rows = nn.Linear(D, D, bias=False) if is_made else nn.Embedding(longest, D // H)
+        self.bias, self.of_keys = (nn.Parameter(torch.zeros(H, D // H)) for _ in range(2))
+
+    def forward(self, q, k):
+        n = q.shape[2]
+        if self.is_made:
+            angles = torch.arange(n - 1, -1, -1)[:, None] / 10_000.0 ** (torch.arange(D // 2) * 2 / D)
+            rows = self.rows(torch.cat([angles.sin(), angles.cos()], 1)).view(n, H, D // H).transpose(0, 1)  # [head, distance, d]
+            q = q + self.bias[:, None]
+        else:
+            rows = self.rows.weight[self.longest - n:]
+        scores = F.pad(q @ rows.transpose(-1, -2), (1, 0)).view(*q.shape[:2], n + 1, n)[:, :, 1:]
+        if self.is_made:  # a bias of queries that keys alone meet
+            scores = scores + self.of_keys[:, None] @ k.transpose(-1, -2)
+        return math.sqrt(H / D) * scores
+
+
 class OfText(nn.Module):
     """A value for each head and key that is computed from the key's own token."""
 
@@ -134,6 +172,8 @@ class Layer(nn.Module):
         q, k, v = (y.view(batch, n, H, -1).transpose(1, 2) for y in self.qkv(normed).chunk(3, -1))
         if isinstance(self.bias, OfText):
             bias = self.bias(n, normed)
+        elif isinstance(self.bias, (Vectors, Shifted)):
+            bias = self.bias(q, k)
         elif self.bias is not None:
             bias = self.bias(n)
         q, k = self.turned(q), self.turned(k)

@@ -260,22 +260,136 @@ class Differs(Attends):
 
 
 class FirstValues(nn.Module):
-    """Layers whose values are mixed with those of the first one (value residuals)."""
+    """Layers whose values are mixed with those of the first one (value residuals), in shares that are fixed, or learned by each layer or
+    of each token."""
 
-    def __init__(self):
+    def __init__(self, n_layers=3, shares="fixed"):
         super().__init__()
-        self.tokens, self.head = nn.Embedding(V, D), nn.Linear(D, V)
-        self.layers, self.feeds = nn.ModuleList(Attends() for _ in range(2)), nn.ModuleList(Feeds() for _ in range(2))
+        self.tokens, self.head, self.shares = nn.Embedding(V, D), nn.Linear(D, V), shares
+        self.layers, self.feeds = nn.ModuleList(Attends() for _ in range(n_layers)), nn.ModuleList(Feeds() for _ in range(n_layers))
+        self.share = nn.ParameterList(nn.Parameter(torch.tensor(0.2 + 0.1 * idx)) for idx in range(n_layers))
+        self.of_tokens = nn.Linear(D, H)
+
+    def mixed(self, idx, x, v, first):
+        if self.shares == "fixed":
+            return 0.5 * (v + first)
+        if self.shares == "learned":  # of the first layer too, where both are one
+            return (1 - self.share[idx]) * v + self.share[idx] * first.view_as(v)
+        return torch.lerp(v, first, self.of_tokens(x).sigmoid().transpose(1, 2)[..., None])
 
     def forward(self, ids):
         x, first = self.tokens(ids), None
-        for layer, feed in zip(self.layers, self.feeds):
+        for idx, (layer, feed) in enumerate(zip(self.layers, self.feeds)):
             q, k, v = layer.heads(x)
             first = v if first is None else first
-            out = layer.pattern(layer.scores(q, k)) @ (0.5 * (v + first))
+            out = layer.pattern(layer.scores(q, k)) @ self.mixed(idx, x, v, first)
             x = x + layer.out(out.transpose(1, 2).flatten(2))
             x = x + feed(x)
         return self.head(x)
+
+
+class RootMean(nn.Module):
+    """A norm by the root of the mean square, with a gain."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.gain
+
+
+class OfLatents(nn.Module):
+    """DeepSeek: keys and values of a narrow vector with a norm, queries perhaps of another one; the last dimensions of a key are those of
+    all heads, and alone turn."""
+
+    own, turning, d_value, n_latent = 6, 4, 7, 10
+
+    def __init__(self, narrows_queries=True, shares_keys=True, joins_maps=True):
+        super().__init__()
+        self.norm, self.narrows_queries, self.turning = RootMean(D), narrows_queries, self.turning if shares_keys else 0
+        self.to_queries, self.of_queries = (nn.Linear(D, 12, bias=False), RootMean(12)) if narrows_queries else (None, None)
+        self.queries = nn.Linear(12 if narrows_queries else D, H * (self.own + self.turning), bias=False)
+        self.to_latent = nn.Linear(D, self.n_latent + self.turning * joins_maps, bias=False)
+        self.to_shared = None if joins_maps or not shares_keys else nn.Linear(D, self.turning, bias=False)
+        self.of_latent = RootMean(self.n_latent)
+        self.expand = nn.Linear(self.n_latent, H * (self.own + self.d_value), bias=False)
+        self.out = nn.Linear(H * self.d_value, D, bias=False)
+
+    def turned(self, x):
+        angles = torch.arange(x.shape[2])[:, None] / 10_000.0 ** (torch.arange(0, self.turning, 2) / self.turning)
+        a, b = x[..., 0::2], x[..., 1::2]
+        return torch.stack((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1).flatten(-2)
+
+    def forward(self, x):
+        n, x = x.shape[1], self.norm(x)
+        q = heads_of(self.queries(self.of_queries(self.to_queries(x)) if self.narrows_queries else x))
+        latent = self.to_latent(x)
+        k, v = heads_of(self.expand(self.of_latent(latent[..., :self.n_latent]))).split((self.own, self.d_value), -1)
+        if self.turning:
+            shared = latent[..., self.n_latent:] if self.to_shared is None else self.to_shared(x)
+            q = torch.cat((q[..., :self.own], self.turned(q[..., self.own:])), -1)
+            k = torch.cat((k, self.turned(shared[:, None]).expand(-1, H, -1, -1)), -1)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        pattern = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
+        return self.out((pattern @ v).transpose(1, 2).flatten(2))
+
+
+class Placed(Attends):
+    """DETR: rows of positions are added to what queries and keys are made of, or one of both; stored or sines."""
+
+    causal = False
+
+    def __init__(self, is_stored, of=("q", "k")):
+        super().__init__()
+        self.places, self.of = nn.Embedding(20, D) if is_stored else None, of
+
+    def heads(self, x):
+        n, x = x.shape[1], self.norm(x)
+        angles = torch.arange(n)[:, None] / 10_000.0 ** (torch.arange(0, D, 2) / D)
+        rows = torch.cat([angles.sin(), angles.cos()], 1) if self.places is None else self.places.weight[:n]
+        weights, biases = self.qkv.weight.chunk(3), self.qkv.bias.chunk(3)
+        return (heads_of(F.linear(x + rows if name in self.of else x, w, b)) for name, w, b in zip("qkv", weights, biases))
+
+
+class Multiplied(Branches):
+    """A residual that is multiplied before each branch is added: by one number (DeepNorm), or by one for each of its values; norms may
+    stand after the sum."""
+
+    def __init__(self, *branches, width=1, after=False):
+        super().__init__(*branches)
+        self.times = nn.ParameterList(nn.Parameter(torch.full((width,), 1.0 + 0.2 * idx)) for idx, _ in enumerate(branches))
+        self.after = after
+
+    def forward(self, ids):
+        x = self.tok(ids) + self.pos(torch.arange(ids.shape[1]))
+        for layer, times in zip(self.layers, self.times):
+            if self.after:
+                norm, layer.norm = layer.norm, nn.Identity()
+                x, layer.norm = norm(x * times + layer(x)), norm
+            else:
+                x = x * times + layer(x)
+        return self.lm(self.norm(x))
+
+
+class Squashed(nn.Module):
+    """The tanh of every value times a number, gain and bias (dynamic tanh)."""
+
+    def __init__(self):
+        super().__init__()
+        self.alpha, self.gain, self.bias = nn.Parameter(torch.tensor([0.8])), nn.Parameter(torch.ones(D)), nn.Parameter(torch.zeros(D))
+
+    def forward(self, x):
+        return torch.tanh(self.alpha * x) * self.gain + self.bias
+
+
+def squashing(*branches):
+    """A model of branches in which a tanh stands in the place of every norm."""
+    model = Branches(*branches)
+    model.norm = Squashed()
+    for branch in branches:
+        branch.norm = Squashed()
+    return model
 
 
 class ClassReads(nn.Module):

@@ -3,10 +3,11 @@
 import os
 import unittest
 
-from biases import Biased, Buckets, Computed, Distances, Gated, Grid, OfText, Pairs, Sinks, Slopes, SomeHeads
+from biases import (Biased, Buckets, Computed, Distances, Gated, Grid, OfText, Pairs, Shifted, Sinks, Slopes, SomeHeads, Vectors,
+                    back)
 from pairs import SOURCES, TARGETS, Hand, Heads
 from places import needs_program
-from styles import H, V, Llama, rotated_by_halves
+from styles import D, H, V, Llama, rotated_by_halves
 from test_describe import Describing
 import torch
 
@@ -14,16 +15,19 @@ from attnscope import _program
 from attnscope._describe.judging import _loaded
 
 
-@needs_program()
-class DescribesWhatIsAdded(Describing):
+class OnLongerTexts(Describing):
     def differs_on(self, model, n):
         """How far the described model is from the model on a text of another length."""
         ids = torch.randint(0, V, (1, n), generator=torch.Generator().manual_seed(5))
-        trace = os.path.join(self.out, "trace.safetensors")
-        _program.run(["trace", self.out, "--tokens", ",".join(map(str, ids[0].tolist())), "--hooks", "logits", "--output", trace])
+        trace = os.path.join(self.directory, "trace.safetensors")
+        _program.run(["trace", self.out, "--tokens", ",".join(map(str, ids[0].tolist())), "--hooks", "logits", "--output", trace,
+                      "--force"])
         with torch.no_grad():
             return float((_loaded(trace)["logits"] - model(ids)[0]).abs().max())
 
+
+@needs_program()
+class DescribesWhatIsAdded(OnLongerTexts):
     def test_buckets_of_distances_that_all_layers_share(self):
         model = Biased(lambda: Buckets(8, 11), shared=True)
         self.exact(model, 'bias = { weight = "bias.rows.weight", by = "buckets", max_distance = 11 }')
@@ -102,6 +106,36 @@ class DescribesWhatIsAdded(Describing):
     def test_what_depends_on_the_text_is_refused(self):
         found = self.refused(Biased(OfText), "depends on the text")
         self.assertIn("biases.py:", found.unnamed[0])
+
+
+@needs_program()
+class DescribesVectorsOfDistances(OnLongerTexts):
+    def test_a_vector_for_each_distance_that_heads_share(self):
+        for causal in (True, False):
+            model = Biased(lambda: Vectors(5, D // H), causal=causal)
+            self.exact(model, 'relative = { weight = "blocks.{layer}.relative", own = 5', "layers.0.bias.table times 2.8284")
+            self.assertLess(self.differs_on(model, 30), 1e-4)
+        model = Biased(lambda: Vectors(5, D // H, scaled=True))
+        self.exact(model, 'relative = { weight = "layers.{layer}.bias.table", own = 5, counts = "key - query" }')
+        self.assertLess(self.differs_on(model, 30), 1e-4)
+
+    def test_vectors_that_are_shifted_into_place(self):
+        model = Biased(lambda: Shifted(20))
+        self.exact(model, 'relative = { weight = "layers.{layer}.bias.rows.weight", own = 19, counts = "key - query" }')
+        self.assertLess(self.differs_on(model, 20), 1e-4)
+
+    def test_vectors_that_are_made_of_sines_and_meet_queries_with_a_bias_of_their_own(self):
+        model = Biased(lambda: Shifted(20, is_made=True))
+        self.exact(model, "query_bias = ", "limits = true", "of the distances −11 to 11, by head, that queries meet: a copy")
+        with self.assertRaisesRegex(_program.CommandError, "12"):
+            self.differs_on(model, 13)
+
+    def test_vectors_of_distances_beside_something_else_are_refused(self):
+        class Both(Vectors):
+            def forward(self, q, k):
+                return super().forward(q, k) - 0.1 * (back(q.shape[2]) ** 2).abs()
+
+        self.refused(Biased(lambda: Both(5, D // H)), "and something else is too")
 
 
 @needs_program()

@@ -3,8 +3,9 @@
 import os
 import unittest
 
-from branches import (Attends, Batched, Blocks, Branches, Cached, ClassReads, Differs, Feeds, FirstValues, Flash, Largest, OfLength,
-                      OneMap, OnGrid, PassesByBoth, Talking, Together, TurnedTalking, WithKey)
+from branches import (Attends, Batched, Blocks, Branches, Cached, ClassReads, Differs, Feeds, FirstValues, Flash, Largest, Multiplied,
+                      OfLatents, OfLength, OnGrid, OneMap, PassesByBoth, Placed, Squashed, Talking, Together, TurnedTalking, WithKey,
+                      squashing)
 from places import needs_program
 from styles import D, V
 from test_describe import Describing
@@ -73,6 +74,67 @@ class DescribesBatchNorms(OnOtherTexts):
 
 
 @needs_program()
+class DescribesValueResiduals(OnOtherTexts):
+    def test_values_of_the_first_layer_are_added_to_those_of_later_ones(self):
+        text = self.exact_elsewhere(FirstValues(), 'first_values = "blocks.{layer}.first_values"', "n_layers = 3")
+        self.assertNotIn("blocks.0.first_values", text)
+
+    def test_shares_of_them_that_each_layer_learns(self):
+        self.exact_elsewhere(FirstValues(shares="learned"), 'first_values = "share.{layer}"')
+
+
+@needs_program()
+class DescribesResiduals(OnOtherTexts):
+    def test_a_residual_that_is_multiplied_before_a_branch_is_added(self):
+        for width, after in ((1, False), (D, False), (1, True)):
+            model = Multiplied(Attends(), Feeds(), Attends(), Feeds(), width=width, after=after)
+            self.exact_elsewhere(model, 'attn_residual = "times.{2*layer}"', 'mlp_residual = "times.{2*layer+1}"')
+
+
+@needs_program()
+class DescribesPlaces(OnOtherTexts):
+    def test_rows_that_are_added_to_the_input_of_queries_and_keys(self):
+        for of, keys in ((("q", "k"), ("q_places", "k_places")), ("q", ("q_places",)), ("k", ("k_places",))):
+            model = Branches(Placed(True, of), Feeds(), Placed(True, of), Feeds())
+            text = self.exact_elsewhere(model, *(f'{key} = "layers.{{2*layer}}.places.weight"' for key in keys))
+            self.assertEqual(text.count("_places = "), len(keys))
+
+    def test_rows_of_sines_that_are_added_to_the_input_of_queries_and_keys(self):
+        self.exact(Branches(Placed(False), Feeds(), Placed(False), Feeds()), 'q_places = "places"', 'k_places = "places"')
+
+
+@needs_program()
+class DescribesLatents(OnOtherTexts):
+    def test_keys_and_values_of_a_narrow_vector_with_a_norm(self):
+        for narrows in (True, False):
+            model = Branches(OfLatents(narrows), Feeds(), OfLatents(narrows), Feeds())
+            text = self.exact_elsewhere(model, "[tensors.latent]", "d_rotary = 4", "d_value = 7",
+                                        'kv_shared = { weight = "layers.{2*layer}.to_latent.weight", order = "kv shared_key"')
+            self.assertEqual("q_norm = " in text, narrows)
+
+    def test_dimensions_that_all_heads_share_by_a_map_of_their_own(self):
+        model = Branches(OfLatents(joins_maps=False), Feeds(), OfLatents(joins_maps=False), Feeds())
+        self.exact_elsewhere(model, 'kv = "layers.{2*layer}.to_latent.weight"', 'shared_key = "layers.{2*layer}.to_shared.weight"')
+
+    def test_keys_that_share_no_dimensions(self):
+        text = self.exact_elsewhere(Branches(OfLatents(shares_keys=False), Feeds()), 'kv = "layers.0.to_latent.weight"')
+        self.assertNotIn("shared_key", text)
+
+
+@needs_program()
+class DescribesTanhs(OnOtherTexts):
+    def test_a_tanh_in_the_place_of_every_norm(self):
+        text = self.exact_elsewhere(squashing(Attends(), Feeds(), Attends(), Feeds()), 'kind = "tanh", alpha = "norm.alpha"',
+                                    'kind = "tanh", alpha = "layers.{2*layer+1}.norm.alpha"')
+        self.assertNotIn("norm_eps", text)
+
+    def test_a_tanh_beside_norms(self):
+        model = Branches(Attends(), Feeds(), Attends(), Feeds())
+        model.norm = Squashed()
+        self.exact_elsewhere(model, 'norm = "layer"', 'kind = "tanh", alpha = "norm.alpha"')
+
+
+@needs_program()
 class DescribesMixedHeads(OnOtherTexts):
     def test_heads_that_read_each_others_scores_and_patterns(self):
         for before, after in ((True, False), (False, True), (True, True)):
@@ -132,8 +194,8 @@ class Refuses(Describing):
     def test_the_difference_of_two_softmaxes(self):
         self.refused(Branches(Differs(), Feeds()), "one pattern is made of 2 products of queries and keys", "branches.py")
 
-    def test_values_of_an_earlier_layer(self):
-        self.refused(FirstValues(), "values of an earlier layer", "branches.py")
+    def test_values_of_the_first_layer_in_shares_of_each_token(self):
+        self.refused(FirstValues(shares="of tokens"), "values of an earlier layer", "branches.py")
 
     def test_a_residual_that_passes_by_both_branches_of_a_layer(self):
         self.refused(Branches(PassesByBoth(), PassesByBoth()), "through another map before a residual sum", "branches.py")

@@ -31,6 +31,10 @@ class DescribesEnds(Describing):
         self.exact(Ends(nn.Linear(D, V), last=3))
         self.exact(Ends(nn.Linear(D, V), after=3))
 
+    def test_some_rows_of_a_model_that_gives_its_normed_residual(self):
+        self.exact(Ends(nn.Identity(), after=1), 'head = "none"', "final_norm")
+        self.exact(Ends(nn.Identity(), after=3), 'head = "none"', "final_norm")
+
     def test_the_mean_of_rows_that_are_not_the_last(self):
         self.exact(Registers(), 'pooled = "mean from 3"', "in the order 6 7 8 0 1 2 3 4 5", example=torch.randn(1, 6, 5))
 

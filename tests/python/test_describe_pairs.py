@@ -55,6 +55,11 @@ class Pairs(Describing):
     def test_tables_of_positions_of_each_stack(self):
         self.pair(Hand(learned=True), 'positions = "places.0"', 'positions = "places.1"')
 
+    def test_a_source_longer_than_the_table_of_targets(self):
+        model = Hand(learned=True)
+        model.places = nn.ParameterList(nn.Parameter(torch.randn(n, WIDTH)) for n in (24, 10))
+        self.pair(model, 'positions = "places.0"', example=texts(n_source=20))
+
     def test_heads_that_share_keys_and_a_scale_of_their_own(self):
         self.pair(Hand(n_kv=2, scale=1.0), "n_kv_heads = 2", 'scale = "none"')
 

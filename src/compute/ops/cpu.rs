@@ -310,7 +310,8 @@ impl Ops for Cpu {
             NormKind::RmsNorm => {
                 kernels::rms_norm(&from.data, from.width, weights.eps, gain, &mut to.data)
             }
-            NormKind::Fixed => {
+            NormKind::Fixed | NormKind::Tanh => {
+                let is_tanh = weights.kind == NormKind::Tanh;
                 let width = from.width.max(1);
                 let rows = from.data.chunks(width).zip(to.data.chunks_mut(width));
                 for (from, to) in rows {
@@ -320,7 +321,12 @@ impl Ops for Cpu {
                                 .and_then(|all| all.get(idx).copied())
                                 .unwrap_or(otherwise)
                         };
-                        *to = from * at(gain, 1.0) + at(bias, 0.0);
+                        let value = if is_tanh {
+                            (weights.alpha * from).tanh()
+                        } else {
+                            *from
+                        };
+                        *to = value * at(gain, 1.0) + at(bias, 0.0);
                     }
                 }
             }

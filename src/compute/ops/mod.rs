@@ -90,6 +90,8 @@ pub enum NormKind {
     RmsNorm,
     /// Neither: gain and bias hold what statistics of training made of each value (batch norm).
     Fixed,
+    /// Neither: the tanh of each value times a number, before gain and bias (dynamic tanh; Zhu et al. 2025, arXiv 2503.10622).
+    Tanh,
 }
 
 /// A norm as read from a checkpoint.
@@ -97,6 +99,8 @@ pub enum NormKind {
 pub struct HostNorm<'a> {
     pub kind: NormKind,
     pub eps: f32,
+    /// What values are multiplied by before the tanh of [`NormKind::Tanh`].
+    pub alpha: f32,
     pub gain: Option<Cow<'a, [f32]>>,
     pub bias: Option<Cow<'a, [f32]>>,
 }

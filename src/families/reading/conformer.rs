@@ -334,6 +334,7 @@ impl<'a> Conformer<'a> {
                     n_heads: self.n_heads,
                     middle: before,
                     is_reversed: true,
+                    limits: false,
                     span,
                 });
                 return ProjectionSpec {
@@ -355,7 +356,7 @@ impl<'a> Conformer<'a> {
             key: Some(map(of_distances, d, d_q, false)),
             query: None,
             biases: Some(QueryBiases {
-                of_keys: of_keys.clone(),
+                of_keys: Some(of_keys.clone()),
                 of_distances: instead,
                 n_heads: self.n_heads,
                 d_head: self.d_head,

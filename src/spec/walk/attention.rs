@@ -119,6 +119,9 @@ impl<'a> Walk<'_, 'a> {
             spec.n_heads,
         );
         self.optional_vector(format_args!("{name}.sum_with_kept"), kept, 2);
+        if let Some(tensor) = maps.share_of_values() {
+            self.vector(format_args!("{name}.first_values"), tensor, Vec::new());
+        }
         self.position(name, maps);
         if let Some(tensor) = &maps.sinks {
             let shape = vec![spec.n_heads];

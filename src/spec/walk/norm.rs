@@ -39,6 +39,9 @@ impl<'a> Walk<'_, 'a> {
         {
             self.vector(format_args!("{key}.{what}"), tensor, vec![norm.width]);
         }
+        if let Some(alpha) = &norm.alpha {
+            self.vector(format_args!("{key}.alpha"), alpha, Vec::new());
+        }
         if let Some(factors) = &norm.factors {
             let shape = factors.stored_shape(norm.width);
             self.vector(format_args!("{key}.factors"), &factors.tensor, shape);

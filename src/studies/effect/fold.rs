@@ -1,6 +1,6 @@
 //! Folds the gain of a norm into the matrices that read its output.
 
-use attnscope_compute::error::Result;
+use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::NormKind;
 use attnscope_forward::norm_on_host;
 use attnscope_spec::{Model, NormSource};
@@ -17,6 +17,13 @@ impl Fold {
         let Some(norm) = norm else {
             return Ok(Self::default());
         };
+        if norm.kind == NormKind::Tanh {
+            let problem = format!(
+                "{}: a tanh stands in the place of a norm, so that what is read of the residual is no product of matrices",
+                model.spec.family
+            );
+            return Err(Error::Setting(problem));
+        }
         let norm = norm_on_host(&model.checkpoint.tensors, norm)?;
         Ok(Self {
             gain: norm.gain.map(std::borrow::Cow::into_owned),

@@ -36,13 +36,19 @@ impl Frozen {
         let mut frozen = Self {
             gain: norm.gain.as_deref().map(wide),
             bias: norm.bias.as_deref().map(wide),
-            scale: if norm.kind == NormKind::Fixed {
-                1.0
-            } else {
-                1.0 / (squares + f64::from(norm.eps)).sqrt()
+            scale: match norm.kind {
+                NormKind::Fixed | NormKind::Tanh => 1.0,
+                NormKind::LayerNorm | NormKind::RmsNorm => {
+                    1.0 / (squares + f64::from(norm.eps)).sqrt()
+                }
             },
             centres,
         };
+        if norm.kind == NormKind::Tanh {
+            let factors = shares_of_tanh(input, f64::from(norm.alpha));
+            let times = |gain: Vec<f64>| gain.iter().zip(&factors).map(|(g, f)| g * f).collect();
+            frozen.gain = Some(frozen.gain.map_or_else(|| factors.clone(), times));
+        }
         if let Some(gate) = source.gate.as_deref() {
             let factors = factors_of(tensors, gate, &frozen.apply(input))?;
             let times =
@@ -168,9 +174,31 @@ pub fn sum(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
+/// What each value is multiplied by in the tanh of it times α.
+fn shares_of_tanh(input: &[f64], alpha: f64) -> Vec<f64> {
+    let share = |value: &f64| {
+        if *value == 0.0 {
+            alpha
+        } else {
+            (alpha * value).tanh() / value
+        }
+    };
+    input.iter().map(share).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tanh_is_frozen_as_a_factor_of_each_value() {
+        let input = [0.0, -2.0, 0.5];
+        let factors = shares_of_tanh(&input, 0.7);
+        for (value, factor) in input.iter().zip(&factors) {
+            assert!((value * factor - (0.7 * value).tanh()).abs() < 1e-15);
+        }
+        assert_eq!(factors[0], 0.7);
+    }
 
     #[test]
     fn a_frozen_norm_gives_the_same_number_backwards_and_forwards() {

@@ -94,6 +94,13 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
         );
         return Err(Error::Setting(problem));
     }
+    if projections.share_of_values().is_some() {
+        let problem = format!(
+            "{}: the values of another layer are added to those of this one, so that what a head writes is no product of its matrices",
+            spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
     let d_model = spec.d_model;
     let fold = Fold::read(model, &block.attn_pre)?;
     // Shared keys and values of an earlier layer read that layer's input.

@@ -90,6 +90,7 @@ impl Affine {
 pub struct NormWeights {
     kind: NormKind,
     eps: f64,
+    alpha: f64,
     gain: Option<Tensor>,
     bias: Option<Tensor>,
 }
@@ -104,6 +105,7 @@ impl NormWeights {
         Ok(Self {
             kind: weights.kind,
             eps: f64::from(weights.eps),
+            alpha: f64::from(weights.alpha),
             gain: put(&weights.gain)?,
             bias: if has_bias { put(&weights.bias)? } else { None },
         })
@@ -117,7 +119,9 @@ impl NormWeights {
         if self.kind == NormKind::LayerNorm {
             wide = wide.broadcast_sub(&wide.mean_keepdim(D::Minus1)?)?;
         }
-        if self.kind != NormKind::Fixed {
+        if self.kind == NormKind::Tanh {
+            wide = wide.affine(self.alpha, 0.0)?.tanh()?;
+        } else if self.kind != NormKind::Fixed {
             let mean_square = wide.sqr()?.mean_keepdim(D::Minus1)?; // [row, 1]
             let deviation = mean_square.affine(1.0, self.eps)?.sqrt()?;
             wide = wide.broadcast_div(&deviation)?;

@@ -24,7 +24,8 @@ impl Reads<'_> {
             .map(|width| Window::of_width(width, of.causal));
         let stored = of.bias.as_ref();
         let stored = stored.map(|own| own.bias(of, self.tensors, layer_idx));
-        let bias = match (stored.transpose()?, of.computed) {
+        let of_distances = self.relative(layer_idx)?.map(|(_, bias)| bias);
+        let bias = match (stored.transpose()?.or(of_distances), of.computed) {
             (Some(_), Positions::Alibi) => {
                 return Err(
                     "bias: positions = \"alibi\" adds to scores too; expected one of both"
@@ -71,6 +72,7 @@ impl Reads<'_> {
                     },
                     grid,
                     angles_before,
+                    first: of.first_rotating(d_rotary),
                     ..RopeSpec::plain(theta, d_rotary)
                 }),
                 _ => None,
@@ -158,6 +160,8 @@ impl Described {
         let added = bias.and_then(|bias| bias.n_positions(self, tensors));
         let turned = stack.first_attention().and_then(|own| own.rope.as_ref());
         let turned = turned.and_then(|rope| rope.grid).map(|turn| turn.n_first);
-        stored.into_iter().chain(added).chain(turned).min()
+        let distances = self.n_of_distances(tensors);
+        let made = added.into_iter().chain(turned).chain(distances);
+        stored.into_iter().chain(made).min()
     }
 }

@@ -1,7 +1,7 @@
 //! A described decoder's attention to its encoder: the table `[tensors.cross]`.
 
 use attnscope_checkpoint::Tensors;
-use attnscope_spec::{ModelSpec, Stack, StackSpec};
+use attnscope_spec::{ModelSpec, PositionTable, Stack, StackSpec};
 use serde_json::{Map, Value};
 
 use super::parts::{MapPart, NormPart, Part};
@@ -81,6 +81,13 @@ impl Described {
             ));
         }
         let n_rows = self.n_ctx(&encoder, tensors);
+        // A table of the decoder's own limits targets by itself.
+        let of_targets = decoder.main_stack().embed.positions.as_ref();
+        let of_targets = of_targets.and_then(PositionTable::n_rows);
+        let n_ctx = match (decoder.n_ctx, of_targets) {
+            (Some(n_ctx), Some(n_targets)) if n_ctx == n_targets => n_rows,
+            (n_ctx, _) => n_rows.into_iter().chain(n_ctx).min(),
+        };
         let mut stacks = vec![StackSpec {
             stack: Stack::Encoder,
             ..encoder
@@ -90,7 +97,7 @@ impl Described {
             ..own.clone()
         }));
         Ok(ModelSpec {
-            n_ctx: n_rows.into_iter().chain(decoder.n_ctx).min(),
+            n_ctx,
             stacks,
             ..decoder
         })

@@ -4,10 +4,11 @@ use super::Described;
 use super::parts::every_nth;
 
 /// Keys of `[tensors]` that belong to the feed-forward layer; other keys with a layer number belong to attention.
-const OF_FEED_FORWARD: [&str; 17] = [
+const OF_FEED_FORWARD: [&str; 18] = [
     "mlp_pre",
     "mlp_out",
     "mlp_post",
+    "mlp_residual",
     "up",
     "gate",
     "gate_up",

@@ -8,10 +8,14 @@ mod embed;
 mod experts;
 mod feed_forward;
 mod head;
+mod latent;
 mod layers;
 pub mod names;
 mod parts;
 mod pictures;
+mod places;
+mod relative;
+mod residuals;
 mod settings;
 mod spec;
 mod tables;
@@ -20,11 +24,13 @@ mod tensors;
 pub use self::bias::ScoreBias;
 pub use self::cross::Cross;
 pub use self::experts::Experts;
+pub use self::latent::Latent;
 pub use self::layers::Layers;
 pub use self::parts::{
     Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, every_nth, name_in_layer,
     name_of_all_heads, quoted, written_hole,
 };
+pub use self::relative::RelativePart;
 
 pub use self::pictures::{LEARNED, PATCH_NORMS, PATCHES, Patches, read_pictures, sides};
 
@@ -42,8 +48,23 @@ pub const ENCODER: &str = "encoder";
 /// The key of the table of what is added to scores inside `[tensors]`.
 const BIAS: &str = "bias";
 
+/// Keys of rows that are added to what queries, and keys, are made of.
+const PLACES: [&str; 2] = ["q_places", "k_places"];
+
+/// Keys of what multiplies the residual before what attention and feed-forward layer give is added.
+const RESIDUALS: [&str; 2] = ["attn_residual", "mlp_residual"];
+
+/// The key of the table of latent vectors inside `[tensors]`.
+const LATENT: &str = "latent";
+
+/// The key of the table of vectors of distances inside `[tensors]`.
+const RELATIVE: &str = "relative";
+
 /// The key of the table of rotary angles inside `[tensors]`, and the end of the name under which it is arranged.
 const ANGLES: &str = "angles";
+
+/// The key of the number by which each later attention multiplies the first one's values, which it adds to its own.
+const FIRST_VALUES: &str = "first_values";
 
 /// The key of the table of a mixture of experts inside `[tensors]`.
 const EXPERTS: &str = "experts";
@@ -153,6 +174,11 @@ pub struct Described {
     pub experts: Option<Experts>,
     /// In the order of [`NORM_PLACES`].
     pub norms: [Option<NormPart>; 6],
+    /// Rows that are added to what queries, and keys, are made of. // [position, d_model] each
+    pub places: [Option<String>; 2],
+    /// What multiplies the residual before the output of attention and of the feed-forward layer is added: one number, or one for each
+    /// of its values.
+    pub residuals: [Option<String>; 2],
     pub q_norm: Option<NormPart>,
     pub k_norm: Option<NormPart>,
     /// Of what the heads give, before `o`: of all heads together, or of each by itself.
@@ -162,8 +188,14 @@ pub struct Described {
     /// An activation of what `down` gives.
     pub out_activation: Option<String>,
     pub sinks: Option<String>,
+    /// How much of the first attention's values each later one adds to its own.
+    pub first_values: Option<String>,
+    /// Narrow vectors that queries, keys and values are made of.
+    pub latent: Option<Latent>,
     /// What is added to the scores.
     pub bias: Option<ScoreBias>,
+    /// Vectors of distances that queries meet besides keys.
+    pub relative: Option<RelativePart>,
     pub final_norm: Option<NormPart>,
     /// Of the one row that all positions were pooled to.
     pub pooled_norm: Option<NormPart>,
@@ -282,13 +314,18 @@ impl Described {
             down,
             experts: Experts::read(values)?,
             norms,
+            places: [tables.table(PLACES[0])?, tables.table(PLACES[1])?],
+            residuals: [tables.table(RESIDUALS[0])?, tables.table(RESIDUALS[1])?],
             q_norm: tables.norm("q_norm")?,
             k_norm: tables.norm("k_norm")?,
             z_norm: tables.norm("z_norm")?,
             hidden_norm: tables.norm("hidden_norm")?,
             out_activation: None,
             sinks: tables.table("sinks")?,
+            first_values: tables.table(FIRST_VALUES)?,
+            latent: Latent::read(values)?,
             bias: ScoreBias::read(values)?,
+            relative: RelativePart::read(values)?,
             final_norm: tables.norm("final_norm")?,
             pooled_norm: tables.norm("pooled_norm")?,
             head_dense: tables.map("head_dense")?,
@@ -398,6 +435,7 @@ impl Described {
             "q_norm",
             "k_norm",
             "sinks",
+            FIRST_VALUES,
             "z_norm",
             "out_gate",
             "o",
@@ -414,7 +452,9 @@ impl Described {
             &[PATCHES],
             &LEARNED,
             &PATCH_NORMS,
-            &[BIAS, CROSS, EXPERTS],
+            &PLACES,
+            &RESIDUALS,
+            &[BIAS, RELATIVE, LATENT, CROSS, EXPERTS],
         ]
         .concat()
     }
@@ -442,15 +482,23 @@ impl Described {
         parts.extend(table("token_types", &self.token_types));
         parts.extend(norm("embed_norm", &self.embed_norm));
         parts.extend(norm(NORM_PLACES[0], &self.norms[0]));
+        parts.extend(self.latent.iter().flat_map(Latent::parts));
         parts.extend(self.qkv.parts());
         parts.extend(norm("q_norm", &self.q_norm));
         parts.extend(norm("k_norm", &self.k_norm));
         parts.extend(table("sinks", &self.sinks));
+        parts.extend(table(FIRST_VALUES, &self.first_values));
         parts.extend(norm("z_norm", &self.z_norm));
         parts.extend(self.out_gate.iter().map(|gate| map("out_gate", gate)));
         parts.extend(self.o.iter().map(|o| map("o", o)));
         for (key, place) in NORM_PLACES.into_iter().zip(&self.norms).take(4).skip(1) {
             parts.extend(norm(key, place));
+        }
+        for (key, name) in PLACES.into_iter().zip(&self.places) {
+            parts.extend(table(key, name));
+        }
+        for (key, name) in RESIDUALS.into_iter().zip(&self.residuals) {
+            parts.extend(table(key, name));
         }
         parts.extend(self.cross.iter().flat_map(Cross::parts));
         let mlp = self.mlp.iter();

@@ -121,15 +121,20 @@ pub struct FusedPart {
 }
 
 /// Names of maps that can be fused.
-pub(super) const FUSED: [&str; 5] = ["q", "k", "v", "gate", "up"];
+pub(super) const FUSED: [&str; 7] = ["q", "k", "v", "gate", "up", "kv", "shared_key"];
+
+/// The kind of a norm in whose place a tanh stands.
+pub(super) const TANH: &str = "tanh";
 
 /// A norm; without names it has neither gain nor bias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NormPart {
     pub gain: Option<String>,
     pub bias: Option<String>,
-    /// `rms` or `layer`, if it differs from the other norms.
+    /// `rms` or `layer`, if it differs from the other norms; `tanh` if a tanh stands in its place.
     pub kind: Option<&'static str>,
+    /// What multiplies values before the tanh.
+    pub alpha: Option<String>,
     /// Its epsilon as written, if it differs from that of the other norms.
     pub eps: Option<String>,
     /// Of queries or keys: each head is normed by itself, with gains of its own.
@@ -305,8 +310,17 @@ impl NormPart {
             None => None,
             Some("rms") => Some("rms"),
             Some("layer") => Some("layer"),
-            Some(other) => return Err(format!("kind: expected rms or layer, found {other:?}")),
+            Some(TANH) => Some(TANH),
+            Some(other) => {
+                return Err(format!(
+                    "kind: expected rms, layer or tanh, found {other:?}"
+                ));
+            }
         };
+        let alpha = word(table, "alpha")?;
+        if alpha.is_some() != (kind == Some(TANH)) {
+            return Err("expected kind = \"tanh\" and alpha together".to_owned());
+        }
         let is_per_head = match word(table, "per")?.as_deref() {
             None => false,
             Some("head") => true,
@@ -317,6 +331,7 @@ impl NormPart {
             gain: word(table, "weight")?,
             bias: word(table, "bias")?,
             kind,
+            alpha,
             eps: number(table, "eps")?,
         })
     }
@@ -334,7 +349,9 @@ fn number(table: &Map<String, Value>, key: &str) -> Result<Option<String>, Strin
 }
 
 pub(super) fn word(table: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
-    const KEYS: [&str; 7] = ["weight", "bias", "axes", "order", "per", "kind", "eps"];
+    const KEYS: [&str; 8] = [
+        "weight", "bias", "axes", "order", "per", "kind", "alpha", "eps",
+    ];
     if let Some(other) = table.keys().find(|own| !KEYS.contains(&own.as_str())) {
         let known = KEYS.join(", ");
         return Err(format!("{other:?} is not known; known: {known}"));
@@ -377,7 +394,11 @@ impl Part {
                 (entries, false)
             }
             Self::Norm(norm) => {
-                let names = [("weight", &norm.gain), ("bias", &norm.bias)];
+                let names = [
+                    ("weight", &norm.gain),
+                    ("bias", &norm.bias),
+                    ("alpha", &norm.alpha),
+                ];
                 let names = names.into_iter();
                 let mut entries: Vec<(&str, String)> = names
                     .filter_map(|(key, name)| Some((key, name.clone()?)))

@@ -8,7 +8,7 @@ use attnscope_spec::{
     Pooled, ProjectionSpec, StackSpec,
 };
 
-use super::parts::{FusedPart, MapPart, NormPart, Per, name_in_layer, name_of_all_heads};
+use super::parts::{FusedPart, MapPart, NormPart, Per, TANH, name_in_layer, name_of_all_heads};
 use super::{Arranged, Cross, Described, NORM_PLACES, Qkv};
 use crate::reading::activation_by_name;
 
@@ -57,6 +57,7 @@ impl Described {
         let sizes = Sizes::of(self, tensors)?;
         let activation = activation_by_name(&self.activation)
             .ok_or_else(|| format!("activation {:?} is not known", self.activation))?;
+        self.check_beside()?;
         let reads = Reads {
             of: self,
             tensors,
@@ -70,6 +71,7 @@ impl Described {
         let final_norm = final_norm.map(|norm| reads.norm(norm, 0, sizes.d_model));
         let stack = StackSpec {
             bucket_values: reads.bias_of_all_layers()?,
+            rows: reads.rows().map(Box::new),
             ..StackSpec::only(embed, blocks, final_norm)
         };
         let head = (!self.has_no_head).then(|| reads.head());
@@ -208,11 +210,11 @@ impl Reads<'_> {
     }
 
     pub(super) fn norm(&self, part: &NormPart, layer_idx: usize, width: usize) -> NormSource {
-        let is_rms = part.kind.map_or(self.of.norm_is_rms, |kind| kind == "rms");
-        let kind = if is_rms {
-            NormKind::RmsNorm
-        } else {
-            NormKind::LayerNorm
+        let kind = match part.kind {
+            Some(TANH) => NormKind::Tanh,
+            Some("rms") => NormKind::RmsNorm,
+            None if self.of.norm_is_rms => NormKind::RmsNorm,
+            _ => NormKind::LayerNorm,
         };
         let gain = part.gain.as_ref().map(|gain| self.vector(gain, layer_idx));
         let eps = part.eps.as_ref().and_then(|eps| eps.parse().ok());
@@ -220,6 +222,10 @@ impl Reads<'_> {
         NormSource {
             bias: part.bias.as_ref().map(|bias| self.vector(bias, layer_idx)),
             adds_one: self.of.norm_adds_one && gain.is_some(),
+            alpha: part
+                .alpha
+                .as_ref()
+                .map(|alpha| self.vector(alpha, layer_idx)),
             ..NormSource::new(kind, eps, width, gain)
         }
     }
@@ -278,6 +284,8 @@ impl Reads<'_> {
                 mlp_pre: norm(3),
                 mlp_out: norm(4),
                 mlp_post: norm(5),
+                row: self.block_row().map(Box::new),
+                sums: [None, self.sum(1, layer_idx)?],
                 ..BlockSpec::mixed(Mixer::None, feed_forward)
             });
         }
@@ -287,6 +295,11 @@ impl Reads<'_> {
             gate: self.out_gate(layer_idx)?,
             z_norm: of.z_norm.as_ref().map(|norm| self.z_norm(norm, layer_idx)),
             norms_each_z: of.z_norm.as_ref().is_some_and(|norm| norm.is_per_head),
+            relative: self
+                .relative(layer_idx)?
+                .map(|(source, _)| Box::new(source)),
+            places: self.places(layer_idx)?,
+            shared: self.shared(layer_idx).map(Box::new),
             ..self.projections(layer_idx, &of.qkv, &of.o, [&of.q_norm, &of.k_norm])?
         };
         let feed_forward = self.feed_forward(layer_idx)?;
@@ -299,6 +312,8 @@ impl Reads<'_> {
             mlp_out: norm(4),
             mlp_post: norm(5),
             cross: cross.transpose()?,
+            row: self.block_row().map(Box::new),
+            sums: [self.sum(0, layer_idx)?, self.sum(1, layer_idx)?],
             is_parallel: of.is_parallel,
             resid_factors: match (of.has_no_residual, feed_forward != FeedForward::None) {
                 (false, _) => [1.0, 1.0],
@@ -318,7 +333,11 @@ impl Reads<'_> {
         [q_norm, k_norm]: [&Option<NormPart>; 2],
     ) -> Result<ProjectionSpec, String> {
         let (of, d_model) = (self.of, self.sizes.d_model);
-        let (d_q, d_k) = (of.n_heads * of.d_head, of.n_kv_heads * of.d_head);
+        let latent = self.latent_widths(layer_idx)?;
+        let d_own = of.d_head - latent.map_or(0, |latent| latent.shared);
+        let q_in = latent.and_then(|latent| latent.q).unwrap_or(d_model);
+        let kv_in = latent.map_or(d_model, |latent| latent.kv);
+        let (d_q, d_k) = (of.n_heads * of.d_head, of.n_kv_heads * d_own);
         let (d_z, d_v) = (of.n_heads * of.d_value(), of.n_kv_heads * of.d_value());
         let sizes = |name: &str| match name {
             "q" => d_q,
@@ -328,14 +347,14 @@ impl Reads<'_> {
         let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
         let [q, k, v] = match qkv {
             Qkv::Separate([q, k, v]) => [
-                plain(q, d_model, d_q),
-                plain(k, d_model, d_k),
-                plain(v, d_model, d_v),
+                plain(q, q_in, d_q),
+                plain(k, kv_in, d_k),
+                plain(v, kv_in, d_v),
             ],
             Qkv::Paired(q, kv) => {
-                let fused = plain(&kv.map, d_model, d_k + d_v);
+                let fused = plain(&kv.map, kv_in, d_k + d_v);
                 [
-                    plain(q, d_model, d_q),
+                    plain(q, q_in, d_q),
                     part_of(kv, &fused, "k", of, sizes),
                     part_of(kv, &fused, "v", of, sizes),
                 ]
@@ -359,6 +378,7 @@ impl Reads<'_> {
         Ok(ProjectionSpec {
             q_norm: norm(q_norm, of.n_heads),
             k_norm: norm(k_norm, of.n_kv_heads),
+            latent: self.latent(layer_idx)?.map(Box::new),
             ..ProjectionSpec::plain(q, k, v, o)
         })
     }

@@ -4,7 +4,18 @@ use attnscope_checkpoint::Tensors;
 
 use super::parts::{HEAD, name_in_layer, name_of_all_heads};
 use super::spec::{IDENTITY, flat_name};
-use super::{ANGLES, Arranged, Described, MapPart, PATCHES, Part};
+use super::{
+    ANGLES, Arranged, Described, FIRST_VALUES, MapPart, PATCHES, PLACES, Part, RELATIVE, RESIDUALS,
+};
+
+/// Keys of names that stand for vectors, or for a number, of each layer.
+const OF_LAYERS: [&str; 5] = [
+    FIRST_VALUES,
+    "sinks",
+    "logit_bias",
+    RESIDUALS[0],
+    RESIDUALS[1],
+];
 
 impl Described {
     /// Adds rearranged tensors that the description needs; if `replaces`, the originals are removed.
@@ -34,13 +45,21 @@ impl Described {
         if let Some(bias) = &self.bias {
             bias.arrange(self, tensors, used)?;
         }
+        if let Some(relative) = &self.relative {
+            let layers = (0..self.n_layers).filter(|idx| self.has(RELATIVE, *idx));
+            layers.for_each(|idx| relative.arrange(idx, tensors));
+        }
         for (key, part) in self.parts() {
             let mut vectors: Vec<&String> = Vec::new();
             match &part {
-                Part::Table(name) if key == "sinks" || key == "logit_bias" => vectors.push(name),
+                Part::Table(name) if OF_LAYERS.contains(&key) => vectors.push(name),
+                Part::Table(name) if PLACES.contains(&key) => (0..self.n_layers)
+                    .for_each(|layer_idx| tensors.squeeze(&name_in_layer(name, layer_idx))),
                 Part::Table(name) if key == ANGLES => arrange_angles(tensors, name, used)?,
                 Part::Table(name) => tensors.squeeze(name),
-                Part::Norm(norm) => vectors.extend(norm.gain.iter().chain(&norm.bias)),
+                Part::Norm(norm) => {
+                    vectors.extend(norm.gain.iter().chain(&norm.bias).chain(&norm.alpha));
+                }
                 // A kernel keeps its axes.
                 Part::Map(map) if key == PATCHES => vectors.extend(&map.bias),
                 Part::Map(map) => {

@@ -170,7 +170,7 @@ def _one_sequence(model, args, kwargs):
             return *alone(0), said
     if all(x.shape[:1] == (1,) for x in tensors if x.dim() >= 2):
         return args, kwargs, []
-    if main.dim() == 2 and main.shape[1] == 1:
+    if main.dim() in (2, 3) and main.shape[1] == 1:
         return args, kwargs, ["the batch is the second axis of the example: attention runs along the first"]
     return args, kwargs, None
 

@@ -185,6 +185,7 @@ def read_head(p, chain, n, d_model, norms_of):
     if not maps and head.picked is not None and len(head.picked) == 1 and chain[-1].value.shape[-1:] == (d_model,):
         maps = [(chain[-1], chain[-1])]  # the row that the head reads is what the model gives
     if not maps:
+        head.picked, head.turned = chosen, is_turned
         return _read_hidden(p, chain, n, d_model, norms_of), head
     if len(maps) > 2:
         raise Unnamed("the head has more than two maps", [node for _, node in maps])

@@ -54,16 +54,16 @@ def affine(f, n_rows, d_in):
 
 
 class Norm:
-    """A norm of rows: its kind, its stored vectors and its epsilon."""
+    """A norm of rows: its kind, its stored vectors and its epsilon; of a tanh in its place, what it multiplies values by."""
 
-    def __init__(self, kind, gain, bias, eps, note=None):
-        self.kind, self.gain, self.bias, self.eps, self.note = kind, gain, bias, eps, note
+    def __init__(self, kind, gain, bias, eps, note=None, alpha=None):
+        self.kind, self.gain, self.bias, self.eps, self.note, self.alpha = kind, gain, bias, eps, note, alpha
         self.is_per_head = False  # the gain holds one for each head, and each head is normed by itself
 
     def __call__(self, x):
         if self.kind == "layer":
             x = x - x.mean(-1, keepdim=True)
-        y = x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps)
+        y = torch.tanh(self.alpha * x) if self.alpha is not None else x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps)
         y = y if self.gain is None else y * self.gain
         return y if self.bias is None else y + self.bias
 
@@ -90,7 +90,27 @@ def norm(f, n_rows, width, seen=None):
             return None
         bias = None if float(bias.abs().max()) < 1e-8 * float(gain.abs().max()) else bias
         return _with_eps(f, kind, gain, bias, x, seen)
-    return None
+    return _tanh(f, draws, ys)
+
+
+def _tanh(f, draws, far):
+    """The tanh of every value times one number, then gain and bias, where a function of rows is that and more than a tanh alone; None
+    where it is not. `far` is what it gives of very large values."""
+    x = draws[0]
+    bias = f(torch.zeros_like(x))[0]
+    ends = far[:len(x)] - bias
+    if not close(ends.abs(), ends[:1].abs().expand_as(ends), 1e-9) or float(ends.abs().min()) < 1e-12:
+        return None
+    gain = (ends * torch.sign(x))[0]
+    near = 0.1 * x
+    alpha = float((torch.atanh(((f(near) - bias) / gain).clamp(-1 + 1e-12, 1 - 1e-12)) / near).median())
+    # It was far from the end at small values, and may not have been at large ones.
+    found = Norm("tanh", gain, bias, 0.0, alpha=float(torch.tensor(alpha, dtype=torch.float32)))
+    if not 0 < alpha < 1e4 or not all(close(found(rows), f(rows), 1e-7) for rows in (near, x, 1e-2 * x)):
+        return None
+    found.gain = None if bool((gain - 1).abs().max() < 1e-9) else gain
+    found.bias = None if float(bias.abs().max()) < 1e-12 else bias
+    return None if alpha == 1 and found.gain is None and found.bias is None else found
 
 
 def _with_eps(f, kind, gain, bias, x, seen):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from . import fitting
 from .added import Side
+from .distances import joined_vectors, leaves_of, read_distances
 from .gates import read_gate
+from .latents import read_through
 from .mixed import read_mix, widened
+from .places import places_of, without
 from .replay import PRODUCTS, VIEWS, like
-from .tracing import Unnamed, followed, positions, read_map
+from .tracing import Unnamed, followed, positions
 
 
 class Attention:
@@ -20,6 +25,9 @@ class Attention:
         self.o, self.o_bias = out  # [d_model, head, d], [d_model]
         self.rows, self.pattern, self.norm_out, self.node, self.sources = rows, pattern, norm_out, node, sources
         self.is_mixed = False  # heads read each other's scores or patterns, and each is as wide as all of them
+        self.share = None  # how much of the first attention's values is added to its own
+        self.distances = None  # vectors of distances that queries meet besides keys
+        self.places = [None, None]  # rows that are added to the input of queries, and of keys
         self.gate = None  # what multiplies the outputs of the heads
         self.z_norm = None  # the norm of the outputs of the heads
         self.sides = []  # what stands beside the scores, in the order of the heads
@@ -133,11 +141,19 @@ def read_attention(p, start, terms, n, d_model, find=products):
     if mix is not None and (len(parts) > 1 or gate is not None or z_norm is not None):
         raise Unnamed("heads are mixed, and computed apart or gated as well", [pairs[0].pattern])
     maps = [_joined(side, name) for side, name in ((q, "query"), (k, "key"), (v, "value"))]
+    if any(m.own is not None for m in maps) and (len(parts) > 1 or mix is not None):
+        raise Unnamed("heads are mixed or computed apart, and read a latent vector with a norm", [pairs[0].pattern])
     if mix is not None:
         maps, out = widened(mix, maps, out)
     attention = Attention(maps, out, rows, pattern, norm_out, pairs[0].scores, pairs)
     attention.gate, attention.is_mixed, attention.z_norm = gate, mix is not None, z_norm
-    attention.sides = [part[6] for part in parts]
+    attention.sides, attention.share = [part[6] for part in parts], parts[0][8]
+    attention.distances = joined_vectors([part[9] for part in parts])
+    attention.places = [None if one is None else one.rows for one in parts[0][10]]
+    if any([one and one.node for one in part[10]] != [one and one.node for one in parts[0][10]] for part in parts):
+        raise Unnamed("heads differ in what is added to the input of their queries or keys", [pairs[0].scores])
+    if any(part[8] != attention.share for part in parts):
+        raise Unnamed("heads differ in how much of the first layer's values they add to theirs", [pairs[0].values])
     return attention, source
 
 
@@ -233,10 +249,27 @@ def _read_pair(p, source, pair, n):
     if found is None:
         after = [node for node in p.between([scores], pair.pattern) if p.op(node) not in VIEWS and node is not scores]
         raise Unnamed(why, after[-1:] if "sum" in why else after)
-    maps = (read_map(p, source, query, q_at, n, "the query"), read_map(p, of_keys, key, k_at, n_keys, "the key"),
-            read_map(p, of_keys, pair.values, v_at, n_keys, "the value"))
+    places = [None, None] if is_cross else [places_of(p, source, operand, n) for operand in (query, key)]
+    with without(p, places[0], query) as alone:
+        maps = (read_through(alone, source, query, q_at, n, "the query"),)
+    with without(p, places[1], key) as alone:
+        maps = (*maps, read_through(alone, of_keys, key, k_at, n_keys, "the key"))
+    kept = None if is_cross else p.kept
+    share = None if kept is None else kept.share(p, source, pair.values, v_at)
+    with contextlib.nullcontext(p) if share is None else kept.left_out(p, source, pair.values) as alone:
+        maps = (*maps, read_through(alone, of_keys, pair.values, v_at, n_keys, "the value"))
+    distances = None
+    if side.of_text and mix is None and not is_cross:
+        def pattern_of(given):  # rows of the input → the pattern of equal scores
+            at_zero = torch.zeros(scores.value.shape, dtype=torch.float64)
+            got = p.run({source: like(source, given), scores: at_zero}, [pair.pattern])[0]
+            return pair.rows_of_pattern(got).reshape(-1)[cell_of]
+
+        distances, found.bias = read_distances(pattern_of, maps[:2], found, (n, source.value.numel() // n),
+                                               (side.of_text[0], leaves_of(side.of_text, source)))
+        side.of_text = []
     pattern = pair.rows_of_pattern(pair.pattern.value).reshape(-1)[cell_of] if mix is None else mix.pattern
-    return (*maps, found, pattern, outs, side, mix)
+    return (*maps, found, pattern, outs, side, mix, share, distances, places)
 
 
 def _keys_of_text(pair, keys_at, values):

@@ -19,9 +19,9 @@ def bare(norms, terms):
     own = [norm[0] for norm in norms if norm]
     if not own:
         return []
-    if any((norm.kind, norm.eps) != (own[0].kind, own[0].eps) for norm in own):
+    if any((norm.kind, norm.eps, norm.alpha) != (own[0].kind, own[0].eps, own[0].alpha) for norm in own):
         raise Unnamed("branches that are added at once have different norms before them", terms)
-    return [Norm(own[0].kind, None, None, own[0].eps, own[0].note)]
+    return [Norm(own[0].kind, None, None, own[0].eps, own[0].note, own[0].alpha)]
 
 
 def folded(of, norms):
@@ -36,6 +36,8 @@ def folded(of, norms):
 def fold(attention, norms):
     """Puts the gain and the bias of the norms before an attention into its maps."""
     for m in (attention.q, attention.k, attention.v):
+        if m.own is not None:
+            raise Unnamed("attentions that are added at once read latent vectors with norms", [m.node])
         m.weight, m.bias = folded((m.weight, m.bias), norms)
 
 
@@ -44,6 +46,8 @@ def attentions(parts):
     first = parts[0]
     if any(part.norm_out is not None or part.z_norm is not None or part.gate is not None or part.is_mixed for part in parts):
         raise Unnamed("several attentions are added at once, and their outputs are normed or multiplied", [first.node])
+    if any(part.share is not None or part.distances is not None or any(one is not None for one in part.places) for part in parts):
+        raise Unnamed("several attentions are added at once, and read values of the first layer, or positions in their own way", [first.node])
     first.rows = _joined_rows([part.rows for part in parts], [(part.q,) for part in parts])
     for name in "qkv":
         setattr(first, name, _joined([getattr(part, name) for part in parts], name))

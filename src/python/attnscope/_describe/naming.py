@@ -65,6 +65,11 @@ def in_words(first, second, at=(0, 1)):
     return "".join(a)
 
 
+def single(x):
+    """Values as single precision holds them, without what rounding left of zeros."""
+    return x.to(torch.float32)
+
+
 def in_layer(template, idx):
     found = re.search(r"\{(?:(\d+)\*)?layer(?:\+(\d+))?\}", template)
     if found is None:

@@ -28,5 +28,7 @@ def _parts(layer):
     attention, mlp = copy.copy(layer), copy.copy(layer)
     attention.mlp, mlp.attention, mlp.cross = None, None, None
     attention.norms = {place: norm for place, norm in layer.norms.items() if not place.startswith("mlp")}
+    attention.residuals = {branch: times for branch, times in layer.residuals.items() if branch == "attn"}
+    mlp.residuals = {branch: times for branch, times in layer.residuals.items() if branch == "mlp"}
     mlp.norms = {place: norm for place, norm in layer.norms.items() if place.startswith("mlp")}
     return [attention, mlp]

@@ -8,6 +8,7 @@ from . import fitting, joined
 from .around import read_embedding, read_head
 from .experts import Experts, choice, read_experts
 from .order import of_branches
+from .kept import first_values
 from .heads import crossings, input_of, is_attention, products, read_attention
 from .replay import PRODUCTS, VIEWS, like
 from .scaled import Scaled
@@ -25,6 +26,7 @@ class Layer:
     def __init__(self):
         self.attention, self.cross, self.mlp, self.norms = None, None, None, {}
         self.paths = {}  # the module of each branch
+        self.residuals = {}  # branch → what multiplies the residual before the branch is added
 
 
 class Mlp:
@@ -79,6 +81,14 @@ def read(p):
 
 def _read_model(p):
     """The stack that the logits are made of, and its head."""
+    with first_values(p, products) as p.kept:
+        reading = _read_whole(p)
+    if p.kept is not None and all(layer.attention is None or layer.attention.share is None for layer in reading.layers):
+        raise Unnamed("values of the first attention are read again behind it, and not as values of a later one", p.kept.twin.users[:1])
+    return reading
+
+
+def _read_whole(p):
     reading, tail, last = _read_stack(p)
     scaled = reading.scaled
     rows = [c for c in tail if isinstance(c.value, torch.Tensor) and c.value.shape[-1:] == (reading.d_model,)
@@ -118,13 +128,19 @@ def _read_stack(p):
                      [p.nodes[-1]])
     chain = p.bottlenecks(p.roots, *p.ends)
     sums = {}  # a residual sum → where its residual comes from, and the other terms
+    factors = {}  # a residual sum → what multiplies the residual before it, one number for each value; None where nothing does
     for before, node in zip(chain, chain[1:]):
         terms = _terms(p, node, before)
-        own = [t for t in terms if _is_copy(p, t, before)]
+        own, times = [t for t in terms if _is_copy(p, t, before)], None
+        if len(terms) > 1 and not own:
+            multiples = [t for t in terms if _is_multiple(p, t, before)]
+            times = _times(p, before, multiples[0]) if len(multiples) == 1 else None
+            own = [] if times is None else multiples
         if len(terms) > 1 and len(own) == 1:
             others = [t for t in terms if t is not own[0]]
             if sums or any(p.op(x) in PRODUCTS for t in others for x in p.between([before], t)):
                 sums[node] = (before, others)  # earlier sums belong to the embedding
+                factors[node] = times
     is_added = bool(sums)
     if not sums:
         sums = _alone(p, chain)
@@ -161,6 +177,10 @@ def _read_stack(p):
         _put_after(reading, last, gap, start)
         last = _read_branches(p, reading, start, terms, n, d_model)
         reading.scaled.put(reading.layers[-1], last)
+        if factors.get(node) is not None:
+            if last not in ("attn", "mlp"):
+                raise Unnamed("the residual is multiplied before several branches are added, or attention to the encoder is", [node])
+            reading.layers[-1].residuals[last] = factors[node]
         end = node
     return reading, [c for c in chain if c.idx >= end.idx], last
 
@@ -216,6 +236,27 @@ def _is_copy(p, node, source):
     return True
 
 
+def _is_multiple(p, node, source):
+    """Whether a node is `source` times numbers that the text does not change."""
+    steps = 0
+    while node is not source:
+        inputs = [i for i in node.inputs if i in p.active]
+        op = p.op(node)
+        if len(inputs) != 1 or not (op in ("mul", "div") or op in VIEWS and op not in ("cat", "index", "select", "slice", "getitem")):
+            return False
+        node, steps = inputs[0], steps + 1
+    return steps > 0
+
+
+def _times(p, source, node):
+    """The numbers [d_model] by which `node` is `source`; None where they differ by position."""
+    width = source.value.shape[-1]
+    n = source.value.numel() // width
+    x = fitting.random(n, width, seed=31)
+    times = function(p, source, node)(x) / x
+    return times[0] if fitting.close(times, times[:1].expand_as(times), 1e-9) else None
+
+
 def _joints(p, chain):
     """Where values of the text come together without a name."""
     return [c for c in chain if len([i for i in c.inputs if i in p.active]) > 1][:4] or chain[1:2]
@@ -240,8 +281,8 @@ def _norms(p, chain, n, d_model):
                 at = j
                 break
         else:
-            raise Unnamed("what stands between two branches is no norm of the residual",
-                          [c for c in chain[at + 1:] if p.op(c) not in VIEWS][:3])
+            between = [c for c in chain[at + 1:] if p.op(c) not in VIEWS]
+            raise Unnamed("what stands between two branches is no norm of the residual", (between or chain[at + 1:])[:3])
     return found
 
 

@@ -59,6 +59,7 @@ class Pass:
         self.leaves = watched.leaves
         self.ends = (self.logits,)  # what the text is read for
         self.memory, self.n_memory, self.of_memory = None, 0, frozenset()  # of a decoder: the encoder's output, and what depends on it
+        self.kept = None  # values of the first attention that later ones add to theirs
         self.active = self._active_of_arguments() if own_rows else self._active()
         self.gathered = self._gathered()
 
@@ -95,6 +96,12 @@ class Pass:
         own.roots = [argument] if argument in own.active else []
         own.gathered = own._gathered()
         return own
+
+    def forget(self):
+        """Finds anew what depends on the text, after a node reads another one."""
+        self.active = self.active & set(self.between(self.roots, *self.ends))
+        self._orders = {}
+        self.gathered = self._gathered()
 
     def _gathered(self):
         """Nodes that the text reaches by whole numbers alone, such as rows of parameters that a router picks."""

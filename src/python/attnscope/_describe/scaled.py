@@ -46,6 +46,8 @@ class Scaled:
         if branch == "attn":
             attention = layer.attention
             for m in (attention.q, attention.k, attention.v):
+                if m.own is not None or any(one is not None for one in attention.places):
+                    raise Unnamed("the residual is multiplied between branches, and heads read latent vectors with norms or rows of positions", [m.node])
                 m.weight, m.bias = self.read_by((m.weight, m.bias))
             attention.o, attention.o_bias = attention.o / self.gain[:, None, None], attention.o_bias / self.gain
             if attention.gate is not None:

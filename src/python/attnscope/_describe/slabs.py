@@ -36,8 +36,8 @@ def read_slab(p, source, chooses, group, sizes, read_mlp, with_bias, inside):
     for expert in range(chooses.n_experts):
         values = chooses.only(expert) if are_gathered else {}
         n_blocks = chooses.chosen.shape[1] if are_gathered else chooses.n_experts
-        with _with_values(p, values, [end]):
-            each[expert] = _one(_held(p, values), source, end, (n, d_model), read_mlp, 0 if are_gathered else expert, n_blocks)
+        with with_values(p, values, [end]):
+            each[expert] = _one(held(p, values), source, end, (n, d_model), read_mlp, 0 if are_gathered else expert, n_blocks)
     return each
 
 
@@ -58,7 +58,7 @@ def _one(p, source, end, sizes, read_mlp, idx, n_blocks):
     raise why
 
 
-def _held(p, values):
+def held(p, values):
     """The pass, where some nodes keep their values whatever the text is."""
     held = copy.copy(p)
     held.run = lambda others, targets: p.run({**values, **others}, targets)
@@ -66,7 +66,7 @@ def _held(p, values):
 
 
 @contextlib.contextmanager
-def _with_values(p, values, ends):
+def with_values(p, values, ends):
     """For the length of the block, nodes hold what they would if some of them had other values."""
     before = {}
     try:

@@ -132,6 +132,7 @@ class Map:
     def __init__(self, weight, bias, norm=None, turns=None, factor=1.0, node=None):
         self.weight, self.bias = weight, bias  # [head, d, in], [head, d]
         self.norm, self.turns, self.factor, self.node = norm, turns, factor, node
+        self.own = None  # the latent that its inputs are, where one stands between the input and the map
 
 
 def read_map(p, source, operand, places, n, name):

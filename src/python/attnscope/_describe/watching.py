@@ -40,6 +40,16 @@ class Node:
         """Makes this an operation that reads no other node."""
         self.target, self.args, self.kwargs, self._inputs = target, (), {}, None
 
+    def reads(self, node, other):
+        """Makes this operation read another node in the place of one that it reads."""
+        def put(arg):
+            if isinstance(arg, (list, tuple)):
+                return type(arg)(put(one) for one in arg)
+            return other if arg is node else arg
+
+        self.args, self.kwargs = put(self.args), {name: put(arg) for name, arg in self.kwargs.items()}
+        self._inputs = None
+
     def said(self):
         """The operation and its place, for messages: `aten.cumsum in blocks.0.attn (model.py:31)`."""
         place = f" in {self.path}" if self.path else ""

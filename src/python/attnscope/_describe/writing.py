@@ -10,9 +10,13 @@ import torch
 from .._capture.shared import _save
 from . import added, fitting
 from .around import SAID, sines
+from .distances import relative
 from .experts import Experts
 from .experts_written import experts_parts
-from .naming import Stored, heads_apart, in_layers
+from .kept import first_values_part
+from .latents import latent_parts
+from .naming import Stored, heads_apart, in_layers, single
+from .places import places_parts
 from .rotary import rotary
 from .tracing import Unnamed
 
@@ -36,6 +40,7 @@ class Written:
             if 0 < len(own) < self.n:
                 self.settings[key] = " ".join(map(str, own))
         self._norms()
+        self._residuals()
         self._mlp()
         self._usual_norms()
         self._embedding()
@@ -46,7 +51,7 @@ class Written:
         self._head()
         if reading.encoder is not None:
             self._encoder(Written(reading.encoder, leaves, "encoder."))
-        elif "bias" in self.parts and self.settings.get("positions") == "none":
+        elif ("bias" in self.parts or "relative" in self.parts) and self.settings.get("positions") == "none":
             del self.settings["positions"]  # "none" takes away what is added to scores too
 
     # Tensors.
@@ -131,6 +136,8 @@ class Written:
             self.notes.append("heads read each other's scores or patterns: each holds the queries, keys and values of all heads side by "
                               "side, which gives the same numbers; patterns are those of the softmax")
         self._norms_of_heads(own, crosses)
+        first_values_part(self, own, crosses)
+        places_parts(self, own)
         if any(a.gate is not None for a in own):
             self.parts["out_gate"] = self._gate(own)
         if any(cross.gate is not None for cross in crosses):
@@ -144,7 +151,10 @@ class Written:
         n_heads, d_head, _ = first.q.weight.shape
         maps = {name: [getattr(a, name) for a in attentions] for name in "qkv"}
         d_value = maps["v"][0].weight.shape[1]
-        if any(m.weight.shape[1] != d_head for m in maps["k"]) or any(m.weight.shape[1] != d_value for m in maps["v"]) \
+        latent, n_shared = latent_parts(self, attentions, place)
+        if latent:
+            parts["latent"] = latent
+        if any(m.weight.shape[1] != d_head - n_shared for m in maps["k"]) or any(m.weight.shape[1] != d_value for m in maps["v"]) \
                 or d_value != self.settings.get("d_value", d_head):
             raise Unnamed("attentions differ in the width of their keys or values", [first.node])
         for m in maps["v"]:
@@ -152,10 +162,10 @@ class Written:
                 raise Unnamed("values are normed or turned", [m.node])
             if m.factor != 1:
                 m.weight, m.bias = m.weight * m.factor, m.bias * m.factor
-        of = {name: [(_single(m.weight[::sharing if name != "q" else 1]), _single(m.bias[::sharing if name != "q" else 1]))
+        of = {name: [(single(m.weight[::sharing if name != "q" else 1]), single(m.bias[::sharing if name != "q" else 1]))
                      for m in own] for name, own in maps.items()}
         n_kv = n_heads // sharing
-        for name, kinds in (("qkv", "qkv"), ("kv", "kv")):
+        for name, kinds in (("kv", "kv"),) if latent else (("qkv", "qkv"), ("kv", "kv")):
             fused = self._fused(of, kinds, place + name, n_heads, n_kv)
             if fused:
                 parts[name] = fused
@@ -163,7 +173,7 @@ class Written:
         for name in "qkv":
             if not any(name in fused for fused in parts):
                 parts[name] = self.linear(name, place + name, of[name])
-        o = [(_single(a.o), _single(a.o_bias)) for a in attentions]
+        o = [(single(a.o), single(a.o_bias)) for a in attentions]
         if not all(_is_identity(w.reshape(w.shape[0], -1)) and float(b.abs().max()) == 0 for w, b in o):
             parts["o"] = self._out(o, place + "o")
         for name in "qk":
@@ -197,7 +207,7 @@ class Written:
         shapes = {a.gate.weight.shape if a.gate is not None else None for a in attentions}
         if len(shapes) > 1:
             raise Unnamed("layers differ in what multiplies the outputs of their heads", [attentions[0].node])
-        return self.linear("out_gate", "blocks.{layer}.out_gate", [(_single(a.gate.weight), _single(a.gate.bias)) for a in attentions])
+        return self.linear("out_gate", "blocks.{layer}.out_gate", [(single(a.gate.weight), single(a.gate.bias)) for a in attentions])
 
     def _settings_of_crosses(self, crosses):
         """Checks that attention to the encoder differs from that of the decoder in its maps alone."""
@@ -320,7 +330,7 @@ class Written:
     def _sinks(self, layers):
         if any(a.rows.sinks is None for a in layers):
             raise Unnamed("some layers have sinks and others do not", [layers[0].node])
-        sinks = [_single(a.rows.sinks) for a in layers]
+        sinks = [single(a.rows.sinks) for a in layers]
         sinks = [torch.where(s.abs() < 1e-12, torch.zeros_like(s), s) for s in sinks]
         name = self.vector("blocks.{layer}.sinks", sinks)
         self.parts["sinks"] = name or self.copy("blocks.{layer}.sinks", sinks, "a score of 0 beside the keys of each row")
@@ -367,7 +377,17 @@ class Written:
 
     def _positions_of_heads(self, layers, maps):
         self._first_turned(maps)
+        of_head = self.settings["d_head"]
+        n_own = maps["k"][0].weight.shape[1] if maps["k"][0].own is not None and maps["k"][0].own.shared is not None else 0
         turns = [m.turns for name in "qk" for m in maps[name]]
+        if n_own and any(t is not None for t in turns):
+            still = torch.eye(of_head, dtype=torch.float64)[:n_own]
+            for t, m in zip(turns, [m for name in "qk" for m in maps[name]]):
+                if t is None or not fitting.close(t[:, :n_own], still.expand_as(t[:, :n_own]), 1e-9):
+                    raise Unnamed("queries or keys are changed by their position in dimensions of the latent", [m.node])
+            turns = [t[:, n_own:, n_own:] for t in turns]
+        elif any(t is not None and m.own is not None for t, m in zip(turns, [m for name in "qk" for m in maps[name]])):
+            raise Unnamed("queries or keys are changed by their position in dimensions of the latent", [layers[0].node])
         if any(t is not None for t in turns):
             keys, tables = set(), []
             for t, m in zip(turns, [m for name in "qk" for m in maps[name]]):
@@ -389,6 +409,12 @@ class Written:
             if direction == "backward":
                 self.settings["rope_direction"] = "backward"
         biases = [a.rows.bias for a in layers]
+        if any(a.distances is not None for a in layers):
+            if self.hidden is not None or any(float(b.abs().max()) >= 1e-6 for b in biases):
+                raise Unnamed("a product of queries and vectors of distances is added to the scores, and something else is too",
+                              [layers[0].node])
+            self.parts["relative"] = relative(self, layers)
+            return
         if self.hidden is not None:
             alike = all(torch.equal(m, m[:1].expand_as(m)) and float((b - b[:1]).abs().max()) < 1e-9 for m, b in zip(self.hidden, biases))
             self.parts["bias"] = added.of_mask([(m[:1], b[:1]) if alike else (m, b) for m, b in zip(self.hidden, biases)], self)
@@ -404,7 +430,7 @@ class Written:
     def _first_turned(self, maps):
         """Puts the dimensions of a head that turn before those that do not: scores are the same in any order of both."""
         both = [m for name in "qk" for m in maps[name]]
-        if any(m.turns is None or m.norm is not None and m.norm.gain is not None for m in both):
+        if any(m.own is not None for m in both) or any(m.turns is None or m.norm is not None and m.norm.gain is not None for m in both):
             return
         d = both[0].turns.shape[1]
         moves = sum((m.turns - torch.eye(d, dtype=torch.float64)).abs().amax((0, 2)) + (
@@ -444,6 +470,12 @@ class Written:
             raise Unnamed(f"norms at {place} are of two kinds")
         if norms[0].is_per_head:
             part["per"] = "head"
+        if kinds == {"tanh"}:
+            alphas = [torch.tensor([norm.alpha]) for norm in norms]
+            found = self.stored.one_name(alphas, self.at[:len(alphas)])
+            name = self.keep(found) if found else self.copy(place + ".alpha", alphas, "no stored tensor holds this value as it is: a copy")
+            part.update(kind="tanh", alpha=name)
+            return part
         self._kinds = getattr(self, "_kinds", [])
         self._kinds.append((part, kinds.pop(), max(norms, key=lambda x: x.eps).eps, norms))
         self.notes += [norm.note for norm in norms[:1] if norm.note]
@@ -472,6 +504,20 @@ class Written:
             self.parts["head_norm"] = self.norm("head_norm", [self.reading.head.norm])
         if self.reading.head is not None and self.reading.head.pooled_norm is not None:
             self.parts["pooled_norm"] = self.norm("pooled_norm", [self.reading.head.pooled_norm])
+
+    def _residuals(self):
+        """Writes what multiplies the residual before a branch is added: one number where all of its values have the same."""
+        for branch, layers in (("attn", self.attending), ("mlp", self.feeding)):
+            own = [self.layers[idx].residuals.get(branch) for idx in layers]
+            if all(times is None for times in own):
+                continue
+            width = next(times.numel() for times in own if times is not None)
+            own = [torch.ones(width, dtype=torch.float64) if times is None else times for times in own]
+            if all(fitting.close(times, times[:1].expand_as(times), 1e-9) for times in own):
+                own = [times[:1] for times in own]
+            self.at = layers
+            self.parts[f"{branch}_residual"] = self.vector(f"blocks.{{layer}}.{branch}_residual", [single(times) for times in own])
+        self.at = self.attending
 
     def _usual_norms(self):
         """The kind and epsilon that most norms have become settings; the others keep their own."""
@@ -574,7 +620,7 @@ class Written:
             if bias is None:
                 bias = biases[0]
                 self._copied_positions(e.positions)
-        self.parts["values"] = self.linear("values", "values", [(_single(e.values), _single(bias))])
+        self.parts["values"] = self.linear("values", "values", [(single(e.values), single(bias))])
 
     def _copied_positions(self, values):
         if "positions" in self.settings:
@@ -682,7 +728,7 @@ class Written:
         lines.append("\n[set]\n")
         lines += [f"{key} = {_toml(value)}\n" for key, value in self.settings.items()]
         sections = {"tensors": self.parts, "tensors.cross": self.parts.get("cross"),
-                    "tensors.experts": self.parts.get("experts"),
+                    "tensors.latent": self.parts.get("latent"), "tensors.experts": self.parts.get("experts"),
                     "tensors.encoder": self.parts.get("encoder"), "tensors.encoder.set": self.parts.get("encoder", {}).get("set")}
         for name, parts in sections.items():
             lines += [f"\n[{name}]\n", *_lines(parts)] if parts else []
@@ -706,7 +752,7 @@ def _lines(parts):
     """The lines of a section; the sections inside it come after it."""
     lines = []
     for key, part in parts.items():
-        if key in ("cross", "encoder", "set", "experts"):
+        if key in ("cross", "encoder", "set", "experts", "latent"):
             continue
         if isinstance(part, dict):
             part = part["weight"] if list(part) == ["weight"] else part
@@ -733,11 +779,6 @@ def _toml(value):
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-def _single(x):
-    """Values as single precision holds them, without what rounding left of zeros."""
-    return x.to(torch.float32)
-
-
 def _is_identity(weight):
     return weight.shape[0] == weight.shape[1] and torch.equal(weight.float(), torch.eye(weight.shape[0]))
 
@@ -748,8 +789,8 @@ def _sharing(maps):
     for size in range(n_heads, 0, -1):
         if n_heads % size:
             continue
-        if all(torch.equal(_single(x).reshape(n_heads // size, size, -1),
-                           _single(x).reshape(n_heads // size, size, -1)[:, :1].expand(-1, size, -1))
+        if all(torch.equal(single(x).reshape(n_heads // size, size, -1),
+                           single(x).reshape(n_heads // size, size, -1)[:, :1].expand(-1, size, -1))
                for m in maps for x in (m.weight, m.bias)):
             return size
     return 1
