@@ -355,6 +355,23 @@ impl Tensors {
         Ok(view)
     }
 
+    /// Reads a tensor of whole numbers.
+    ///
+    /// # Errors
+    /// When it is missing, has another shape or holds other numbers, or the file cannot be read.
+    pub fn expect_numbers(&self, name: &str, shape: &[usize]) -> Result<Vec<f64>> {
+        let wrong = |problem: String| Error::tensor(self.file_of(name), name, problem);
+        let Some(view) = self.get(name) else {
+            return Err(wrong(format!("missing, expected shape {shape:?}")));
+        };
+        if view.shape() != shape {
+            let found = view.shape();
+            return Err(wrong(format!("expected shape {shape:?}, found {found:?}")));
+        }
+        let numbers = view.whole_numbers()?;
+        numbers.ok_or_else(|| wrong("expected whole numbers, found others".to_owned()))
+    }
+
     /// Returns a tensor as it is stored; `None` if there is no such name.
     pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
         self.index.get(name).map(|info| self.view(info))

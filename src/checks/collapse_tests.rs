@@ -137,6 +137,7 @@ fn sharp_cross_attention_is_info_for_word_alignments_and_a_warning_otherwise() {
             causal: false,
             window: None,
             streaming: None,
+            pools: None,
         },
         ..spec(2)
     };

@@ -32,7 +32,9 @@ impl Role<'_> {
             Source::Matrix(linear) => (linear.n_out(), linear.n_in),
             Source::Bias(linear) => (linear.n_out(), 1),
             Source::Table(table) => (table.n_rows, table.width),
-            Source::Vector { shape, .. } => (shape.iter().product(), 1),
+            Source::Vector { shape, .. } | Source::Numbers { shape, .. } => {
+                (shape.iter().product(), 1)
+            }
         }
     }
 
@@ -44,7 +46,8 @@ impl Role<'_> {
                 (a.part, a.slab, a.n_stored_out) == (b.part, b.slab, b.n_stored_out)
             }
             (Source::Table(a), Source::Table(b)) => (a.n_rows, a.width) == (b.n_rows, b.width),
-            (Source::Vector { shape: a, .. }, Source::Vector { shape: b, .. }) => a == b,
+            (Source::Vector { shape: a, .. }, Source::Vector { shape: b, .. })
+            | (Source::Numbers { shape: a, .. }, Source::Numbers { shape: b, .. }) => a == b,
             _ => false,
         }
     }
@@ -90,6 +93,10 @@ impl Role<'_> {
             }
             Source::Vector { tensor, shape } => {
                 Ok(tensors.expect(tensor, shape)?.widen()?.into_owned())
+            }
+            Source::Numbers { tensor, shape } => {
+                let numbers = tensors.expect_numbers(tensor, shape)?;
+                Ok(numbers.into_iter().map(|number| number as f32).collect())
             }
         }
     }

@@ -90,7 +90,11 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
         "added_places",
         places.unwrap_or("none".to_owned()),
     );
-    list.word(Shape, "narrowed_queries", spec.narrowed.is_some());
+    let narrowed = spec.narrowed.as_deref();
+    list.word(Shape, "narrowed_queries", narrowed.is_some());
+    let reaches_keys = narrowed.is_some_and(|narrowed| narrowed.reaches_keys);
+    list.word(Shape, "narrowed_keys", reaches_keys);
+    list.word(Computation, "turns_back", spec.turns_back);
     list.word(Shape, "sum_with_kept", spec.sum_with_kept.is_some());
     list.word(Shape, "reads_kept", spec.reads_kept);
     let experts = spec.experts.as_ref().map_or(0, |experts| experts.q.len());

@@ -276,6 +276,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
                 RouterScores::Softmax => "softmax over all experts".to_owned(),
                 RouterScores::SoftmaxOfChosen => "softmax over chosen experts".to_owned(),
                 RouterScores::Sigmoid => "sigmoid".to_owned(),
+                RouterScores::RootSoftplus => "root of softplus".to_owned(),
                 RouterScores::SigmoidOfChosen => "sigmoid of chosen experts".to_owned(),
                 RouterScores::Mixer(near) => format!("softmax over near experts, within {near}"),
             };

@@ -128,7 +128,9 @@ pub(super) const ALIASES: &[Alias] = &[
         ],
         ..Alias::plain("cosmos3_edge_vision", "siglip2_vision_model")
     },
+    Alias::plain("d_fine", "rt_detr"),
     Alias::plain("deepseek_ocr2_sam_vision_model", "sam_vision_model"),
+    Alias::plain("deimv2", "rt_detr"),
     Alias {
         absent: &[
             ("enable_moe_block", Held::Flag(true)),
@@ -303,6 +305,9 @@ pub(super) const ALIASES: &[Alias] = &[
         name: "pocket_tts_audio_tokenizer_encoder",
         ..POCKET
     },
+    Alias::plain("pp_doclayout_v2", "rt_detr"),
+    Alias::plain("pp_doclayout_v3", "rt_detr"),
+    Alias::plain("pp_doclayout_v4", "rt_detr"),
     Alias {
         absent: &[("image_size", Held::Count(512))],
         ..Alias::plain("pp_formulanet_vision", "sam_vision_model")
@@ -361,6 +366,7 @@ pub(super) const ALIASES: &[Alias] = &[
         ..Alias::plain("qwen3_vl_text", "qwen3")
     },
     Alias::plain("qwen4_exp_vision", "qwen3_vl_vision"),
+    Alias::plain("rt_detr_v2", "rt_detr"),
     Alias::plain("sam3_lite_text_detr_encoder", "sam3_detr_encoder"),
     Alias::plain("sam3_lite_text_mask_decoder", "sam3_mask_decoder"),
     Alias::plain("sam_hq_vision_model", "sam_vision_model"),

@@ -27,7 +27,7 @@ pub(super) const UNREAD: &[&str] = &[
     "mask_head.*",
 ];
 
-/// Epsilon of all norms; no configuration states it.
+/// Epsilon of all norms of DETR; no configuration states it.
 const EPS: f64 = 1e-5;
 
 /// Keys of the convolutions, of training, and of what is made of the decoder's states.
@@ -72,18 +72,21 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
 }
 
 /// One of the two stacks.
-struct Side<'a> {
-    tensors: &'a Tensors,
-    base: String,
-    stack: Stack,
-    d_model: usize,
-    d_mlp: usize,
-    n_layers: usize,
-    activation: Activation,
-    attention: AttentionSpec,
+pub(super) struct Side<'a> {
+    pub tensors: &'a Tensors,
+    pub base: String,
+    pub stack: Stack,
+    pub d_model: usize,
+    pub d_mlp: usize,
+    pub n_layers: usize,
+    pub activation: Activation,
+    pub attention: AttentionSpec,
     /// What tells the places of the stack's own rows.
-    places: PlaceRows,
-    is_before: bool,
+    pub places: PlaceRows,
+    pub is_before: bool,
+    /// Whether a norm follows the last layer.
+    pub has_last: bool,
+    pub eps: f64,
 }
 
 /// Reads a family of this kind.
@@ -163,6 +166,8 @@ pub(super) fn read_like(
             attention,
             places,
             is_before: like.is_before,
+            has_last: like.is_before || stack == Stack::Decoder,
+            eps: EPS,
         })
     };
     let encoder = side(Stack::Encoder)?;
@@ -213,7 +218,7 @@ pub(super) fn read_like(
 impl Side<'_> {
     fn norm(&self, name: &str) -> Option<NormSource> {
         let name = format!("{}{name}", self.base);
-        Some(layer_norm(self.tensors, &name, self.d_model, EPS))
+        Some(layer_norm(self.tensors, &name, self.d_model, self.eps))
     }
 
     fn projections(&self, at: &str, of_keys: PlaceRows) -> ProjectionSpec {
@@ -284,10 +289,9 @@ impl Side<'_> {
         }
     }
 
-    fn stack(&self, embed: EmbedSpec) -> StackSpec {
+    pub fn stack(&self, embed: EmbedSpec) -> StackSpec {
         let blocks = (0..self.n_layers).map(|layer_idx| self.block(layer_idx));
-        let has_last = self.is_before || self.stack == Stack::Decoder;
-        let last = has_last.then(|| self.norm("layernorm")).flatten();
+        let last = self.has_last.then(|| self.norm("layernorm")).flatten();
         StackSpec {
             stack: self.stack,
             ..StackSpec::only(embed, blocks.collect(), last)

@@ -4,8 +4,8 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
-    Bottleneck, FeedForward, LastInputs, LinearSource, MlpSpec, ModelSpec, NormKind, NormSource,
-    NormedMap,
+    Bottleneck, FeedForward, LastInputs, LinearSource, MlpSpec, ModelSpec, Narrowed, NormKind,
+    NormSource, NormedMap,
 };
 
 use super::reading::bert_like::{self, BertLike};
@@ -140,8 +140,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             d_model
         };
         maps.v = renewed(&maps.v, read_by_values);
-        let shared = (!sizes.heads_read_inside).then(|| Box::new(normed("bottleneck.attention")));
-        maps.narrowed = shared;
+        maps.narrowed = (!sizes.heads_read_inside).then(|| {
+            Box::new(Narrowed {
+                by: normed("bottleneck.attention"),
+                reaches_keys: true,
+            })
+        });
     }
     Ok(spec)
 }

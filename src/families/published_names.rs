@@ -98,6 +98,11 @@ pub(super) const PUBLISHED: &[Published] = &[
         tensors: OF_COSMOS,
     },
     Published {
+        model_type: "d_fine",
+        keys: &[],
+        tensors: super::rt_detr::PUBLISHED,
+    },
+    Published {
         model_type: "decision_transformer",
         keys: &[("hidden_size", "n_embd")],
         tensors: &[("^encoder.", "transformer.")],
@@ -106,6 +111,16 @@ pub(super) const PUBLISHED: &[Published] = &[
         model_type: "deepseek_ocr2",
         keys: &[],
         tensors: OF_SAM_INSIDE,
+    },
+    Published {
+        model_type: "deepseek_v4",
+        keys: &[],
+        tensors: super::deepseek_v4::PUBLISHED,
+    },
+    Published {
+        model_type: "deimv2",
+        keys: &[],
+        tensors: super::rt_detr::PUBLISHED,
     },
     Published {
         model_type: "dia",
@@ -374,6 +389,21 @@ pub(super) const PUBLISHED: &[Published] = &[
         ],
     },
     Published {
+        model_type: "pp_doclayout_v2",
+        keys: &[],
+        tensors: super::rt_detr::PUBLISHED,
+    },
+    Published {
+        model_type: "pp_doclayout_v3",
+        keys: &[],
+        tensors: super::rt_detr::PUBLISHED,
+    },
+    Published {
+        model_type: "pp_doclayout_v4",
+        keys: &[],
+        tensors: super::rt_detr::PUBLISHED,
+    },
+    Published {
         model_type: "pp_formulanet_text",
         keys: &[],
         tensors: &[
@@ -406,6 +436,16 @@ pub(super) const PUBLISHED: &[Published] = &[
             ("codec_embedding.", "embed_tokens."),
             ("codec_head.", "lm_head."),
         ],
+    },
+    Published {
+        model_type: "rt_detr",
+        keys: &[],
+        tensors: super::rt_detr::PUBLISHED,
+    },
+    Published {
+        model_type: "rt_detr_v2",
+        keys: &[],
+        tensors: super::rt_detr::PUBLISHED,
     },
     Published {
         model_type: "sapiens2",

@@ -133,6 +133,7 @@ fn sees_both(stack: StackSpec, place: Stack) -> StackSpec {
             causal: false,
             window,
             streaming: None,
+            pools: None,
         };
     }
     stack
@@ -148,6 +149,7 @@ fn cross(block: &BlockSpec, at: &str, d_model: usize) -> Option<CrossSpec> {
             causal: false,
             window: None,
             streaming: None,
+            pools: None,
         },
         ..own.attention.clone()
     };

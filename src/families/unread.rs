@@ -1,6 +1,6 @@
 //! Stored tensors that a spec does not use: their kinds, by name, and the remarks on them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use attnscope_checkpoint::counted::counted;
 use attnscope_checkpoint::{TensorInfo, Tensors};
@@ -279,11 +279,7 @@ pub(super) struct LeftAside {
 
 /// Finds stored tensors that a spec never reads, except buffers, optimiser states, and copies of tensors that it reads.
 pub(super) fn left_aside(spec: &ModelSpec, tensors: &Tensors) -> LeftAside {
-    let read: BTreeSet<&str> = spec
-        .needed_tensors()
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
+    let read = spec.read_names();
     let is_left = |(name, info): &(&str, &TensorInfo)| {
         !read.contains(name)
             && info.n_elements() > 1

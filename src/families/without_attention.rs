@@ -122,17 +122,11 @@ const NOT_READ: &[(&str, &str)] = &[
         "clap_audio_model",
         "it folds a spectrogram into a square, whose patches see windows that every other layer shifts",
     ),
-    ("d_fine", DEFORMABLE),
     (
         "dab-detr",
         "the places of its queries move from layer to layer, and what a place holds scales its sines",
     ),
-    (
-        "deepseek_v4",
-        "one softmax sees tokens and keys that are sums of several tokens (compressed keys)",
-    ),
     ("deformable_detr", DEFORMABLE),
-    ("deimv2", DEFORMABLE),
     (
         "dinat",
         "each patch sees a window of its own, of the patches around it (neighbourhood attention)",
@@ -197,17 +191,12 @@ const NOT_READ: &[(&str, &str)] = &[
         "each query is the mean of a few patches, and attends to these alone",
     ),
     ("moshi_depth", "each position has maps of its own"),
-    ("pp_doclayout_v2", DEFORMABLE),
-    ("pp_doclayout_v3", DEFORMABLE),
-    ("pp_doclayout_v4", DEFORMABLE),
     ("qwen2_5_omni_dit", DIFFUSION),
     ("qwen2_5_omni_token2wav", DIFFUSION),
     (
         "reformer",
         "its tokens see those with a hash near their own (LSH attention)",
     ),
-    ("rt_detr", DEFORMABLE),
-    ("rt_detr_v2", DEFORMABLE),
     ("sam3_detr_decoder", BOXES),
     ("sam3_lite_text_detr_decoder", BOXES),
     (

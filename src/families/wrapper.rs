@@ -152,6 +152,7 @@ impl Wrapper {
                     causal: false,
                     window: None,
                     streaming: None,
+                    pools: None,
                 };
             }
         }
@@ -162,6 +163,7 @@ impl Wrapper {
                 causal: false,
                 window: None,
                 streaming: None,
+                pools: None,
             }
             .to_string(),
             kind,

@@ -35,6 +35,7 @@ pub(super) fn at_places<O: Ops>(
             ops.get(&mapped)?.values.into_owned()
         }
         PlaceRows::Sines => sines(grid_of(sequence)?, width),
+        PlaceRows::SinesThenCosines(theta) => in_halves(grid_of(sequence)?, width, *theta),
     };
     let n_rows = table.len() / width.max(1);
     // Copies of a sequence lie behind each other, with the same positions.
@@ -100,6 +101,20 @@ fn sines([n_rows, n_columns]: [usize; 2], width: usize) -> Vec<f32> {
         .collect()
 }
 
+/// Sines of the row, their cosines, then both of the column, of each place. // [place, width]
+fn in_halves([n_rows, n_columns]: [usize; 2], width: usize, theta: f64) -> Vec<f32> {
+    let n = width / 4;
+    let side = |at: usize| {
+        let angle = move |idx: usize| at as f64 * theta.powf(-(idx as f64) / n as f64);
+        let sines = (0..n).map(move |idx| angle(idx).sin() as f32);
+        sines.chain((0..n).map(move |idx| angle(idx).cos() as f32))
+    };
+    (0..n_rows)
+        .flat_map(|row| (0..n_columns).map(move |column| [row, column]))
+        .flat_map(|[row, column]| side(row).chain(side(column)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +128,20 @@ mod tests {
         assert_eq!(made[..4], expected);
         assert_eq!(made[4..6], expected[..2]);
         assert!((made[7] - 1.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn sines_may_stand_before_their_cosines_and_count_from_0() {
+        let made = in_halves([2, 2], 8, 100.0);
+        let angles = [1.0f64, 0.1];
+        assert_eq!(made[..8], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
+        let column = [
+            angles[0].sin(),
+            angles[1].sin(),
+            angles[0].cos(),
+            angles[1].cos(),
+        ];
+        assert_eq!(made[12..16], column.map(|v| v as f32));
+        assert_eq!(made[16..20], column.map(|v| v as f32));
     }
 }

@@ -2,12 +2,12 @@
 
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
-use attnscope_spec::{ExpertsSpec, NormSource};
+use attnscope_spec::{ExpertsByToken, ExpertsSpec, NormSource};
 
 use super::block_weights::MlpWeights;
 use super::context::BlockContext;
 use super::mlp::run_mlp;
-use super::route::route;
+use super::route::{Choice, route};
 use super::scratch::MlpScratch;
 use super::steps::normed_in_place;
 
@@ -26,6 +26,14 @@ pub(super) fn experts<O: Ops>(
     let n_experts = spec.experts.len() + spec.rule.n_identities;
     let choice_bias = match &spec.rule.choice_bias {
         Some(bias) => Some(shelf.tensors.expect(&bias.tensor, &bias.shape)?.widen()?),
+        None => None,
+    };
+    let by_token = match &spec.rule.by_token {
+        Some(table) => Some(chosen_by_token(
+            context,
+            table,
+            (spec.rule.n_used, n_experts),
+        )?),
         None => None,
     };
     let expert_scales = match &spec.rule.expert_scales {
@@ -63,7 +71,15 @@ pub(super) fn experts<O: Ops>(
             if position_idx.is_multiple_of(n_each.max(1)) {
                 n_taken.fill(0);
             }
-            for (expert_idx, weight) in route(&spec.rule, outputs, choice_bias.as_deref()) {
+            let choice = match (&by_token, &choice_bias) {
+                (Some(chosen), _) => {
+                    let first = position_idx * spec.rule.n_used;
+                    Choice::These(&chosen[first..first + spec.rule.n_used])
+                }
+                (None, Some(bias)) => Choice::Biased(bias),
+                (None, None) => Choice::Scores,
+            };
+            for (expert_idx, weight) in route(&spec.rule, outputs, choice) {
                 n_taken[expert_idx] += 1;
                 if spec
                     .rule
@@ -170,4 +186,33 @@ pub(super) fn experts<O: Ops>(
         s.expert_out = shared;
     }
     Ok(())
+}
+
+/// The experts that a stored table names for the token of every row. // [position, n_used]
+fn chosen_by_token<O: Ops>(
+    context: &BlockContext<'_, O>,
+    table: &ExpertsByToken,
+    (n_used, n_experts): (usize, usize),
+) -> Result<Vec<usize>> {
+    let (name, shape) = (&table.tensor, [table.d_vocab, n_used]);
+    let numbers = context.tensors.expect_numbers(name, &shape)?;
+    let tokens = context.tokens();
+    let mut chosen = Vec::with_capacity(tokens.len() * n_used);
+    for token in &*tokens {
+        let first = *token as usize * n_used;
+        let Some(of_token) = numbers.get(first..first + n_used) else {
+            let n_rows = table.d_vocab;
+            let problem = format!("row {token} of {n_rows} does not exist in {name}");
+            return Err(Error::Prompt(problem));
+        };
+        for number in of_token {
+            if !(0.0..n_experts as f64).contains(number) {
+                let problem =
+                    format!("expected numbers of experts below {n_experts}, found {number}");
+                return Err(Error::tensor(context.tensors.file_of(name), name, problem));
+            }
+            chosen.push(*number as usize);
+        }
+    }
+    Ok(chosen)
 }

@@ -20,8 +20,9 @@ pub(super) fn feed_forward_of_all<O: Ops>(
     s: &mut MlpScratch<O>,
     to: &mut O::Buffer,
 ) -> Result<()> {
-    // Which tokens a full expert leaves out depends on those before them, and a convolution reads patches around each.
-    let is_apart = !spec.is_limited() && !spec.mixes();
+    // Which tokens a full expert leaves out depends on those before them, a convolution reads patches around each, and a router may go by
+    // the token of every row.
+    let is_apart = !spec.is_limited() && !spec.mixes() && !spec.reads_tokens();
     let Some(known) = context.known.filter(|known| known.n > 0 && is_apart) else {
         return feed_forward(context, spec, weights, (from, resid), s, to);
     };

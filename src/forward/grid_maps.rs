@@ -53,7 +53,7 @@ impl<O: Ops> OtherKeys<O> {
         match key_grid {
             KeyGrid::Coarser(reduced) => Self::reduce(context, reduced, &mut hidden)?,
             KeyGrid::Convolved(inputs) => convolve_input(context, &inputs.keys, &mut hidden)?,
-            KeyGrid::Finer(_) => {}
+            KeyGrid::Finer(_) | KeyGrid::Pooled(_) => {}
             KeyGrid::OfBoth(both) => behind_encoder(context, both, &mut hidden)?,
         }
         let source = context.memory.as_ref().map(|memory| memory.sequence);

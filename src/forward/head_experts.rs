@@ -5,7 +5,7 @@ use attnscope_compute::ops::Ops;
 use attnscope_spec::{HeadExperts, LinearSource};
 
 use super::context::BlockContext;
-use super::route::route;
+use super::route::{Choice, route};
 
 /// The experts of every row, with their weights, one after another. // [row · group]
 pub(super) type Chosen = Vec<(usize, f32)>;
@@ -50,7 +50,7 @@ pub(super) fn choose_heads<O: Ops>(
     let chosen: Chosen = {
         let routed = ops.get(&routed)?;
         let rows = routed.values.chunks(spec.q.len().max(1));
-        rows.flat_map(|outputs| route(&spec.rule, outputs, None))
+        rows.flat_map(|outputs| route(&spec.rule, outputs, Choice::Scores))
             .collect()
     };
     let n_groups = spec.rule.n_used.max(1);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attnscope_compute::attention::{AttentionSpec, BlockSink, HeadSummary};
+use attnscope_compute::attention::{AttentionSpec, BlockSink, HeadSummary, RopeTable};
 use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_spec::{Ablation, Exceptions, NormSource, ProjectionSpec, Variant};
@@ -75,6 +75,11 @@ pub(super) fn run_projected<O: Ops>(
     tell_globals(context, s, hooks)?;
     let seen = (norms, hooks.blocks());
     let summaries = attend_all(context, of, Values::Own, resid, seen, s)?;
+    if let (true, Some(rope)) = (of.projections.turns_back, &spec.rope) {
+        let back = rope.reversed();
+        let table = RopeTable::new(&context.sequence.turning(&back), &context.positions());
+        ops.rope(&mut s.z, &table, spec.d_value)?;
+    }
     if let Some(shares) = &of.projections.own_value_shares {
         take_out_own(context, (spec, shares), &s.v, &mut s.z)?;
     }

@@ -315,6 +315,20 @@ impl MeanPools {
 }
 
 impl<O: Ops> IndexBuffers<O> {
+    /// Takes the queries, keys and weights of an indexer of another kind.
+    pub(super) fn set(&mut self, n_heads: usize, d_head: usize, [q, k, weights]: [O::Buffer; 3]) {
+        *self = Self {
+            n_heads,
+            d_head,
+            d_key: d_head,
+            is_weighted: true,
+            q,
+            k,
+            weights,
+            ..Self::default()
+        };
+    }
+
     /// The buffers, and the columns of a row that keep each: the first, and how many.
     fn parts(
         &mut self,
@@ -343,13 +357,17 @@ pub(super) fn with_picked<'v, O: Ops>(
     };
     match top.by {
         KeyRank::Scores | KeyRank::Window(_) => return Ok(Cow::Borrowed(visibility)),
-        KeyRank::Indexer(_) => {}
+        KeyRank::Indexer(_) | KeyRank::Pools => {}
     }
     let (ops, index) = (context.ops, &s.index);
     let [q, k] = [&index.q, &index.k].map(|buffer| ops.get(buffer));
     let weights = index.is_weighted.then(|| ops.get(&index.weights));
     let (q, k, weights) = (q?, k?, weights.transpose()?);
-    let (n_queries, n_keys) = (visibility.n_queries_to_run(), visibility.n_keys);
+    let n_queries = visibility.n_queries_to_run();
+    let n_keys = match top.by {
+        KeyRank::Pools => visibility.n_keys.saturating_sub(visibility.n_queries),
+        _ => visibility.n_keys,
+    };
     let width = index.n_heads * index.d_head;
     let k = &k.values[copy_idx * n_keys * index.d_key..(copy_idx + 1) * n_keys * index.d_key];
     let mut k = Cow::Borrowed(k);
@@ -366,7 +384,11 @@ pub(super) fn with_picked<'v, O: Ops>(
         n_heads: index.n_heads,
         d_head: index.d_head,
     };
-    let picked = PickedKeys::of(top, input, (visibility, spec.n_heads), context.pace);
+    let of = (visibility, spec.n_heads);
+    let picked = match top.by {
+        KeyRank::Pools => PickedKeys::of_pools(top.n, input, of, context.pace),
+        _ => PickedKeys::of(top, input, of, context.pace),
+    };
     let picked = picked.ok_or(Error::Cancelled)?;
     Ok(Cow::Owned(visibility.clone().with_picked(Some(picked))))
 }

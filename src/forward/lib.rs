@@ -57,6 +57,7 @@ mod own_values;
 mod past;
 mod patches;
 mod planes;
+mod pools;
 mod project;
 pub mod recurrent;
 mod relative;

@@ -85,6 +85,7 @@ pub enum Recomputed {
     WholeText,
     Rotation,
     SharedSoftmax,
+    Pools,
 }
 
 impl fmt::Display for Recomputed {
@@ -97,6 +98,7 @@ impl fmt::Display for Recomputed {
             Self::WholeText => "its embeddings depend on the whole text",
             Self::Rotation => "its rotary frequencies change with the length of the text",
             Self::SharedSoftmax => "one softmax sees an encoder's tokens and its own",
+            Self::Pools => "keys of pools stand behind those of all tokens",
         })
     }
 }
@@ -134,7 +136,9 @@ impl Recomputed {
     }
 
     fn of_attention(spec: &AttentionSpec) -> Option<Self> {
-        if spec.mask.sees_later() {
+        if spec.mask.pools.is_some() {
+            Some(Self::Pools)
+        } else if spec.mask.sees_later() {
             Some(Self::SeesLater)
         } else if spec.softmax_axis == SoftmaxAxis::Queries {
             Some(Self::OverQueries)

@@ -24,6 +24,7 @@ use super::kv_cache::{store_keys, store_latents, store_values};
 use super::latents::{LatentBuffers, fill_latent};
 use super::norm_gate::{norm_firsts, open_norm};
 use super::own_values::{add_rows, sum_with_kept};
+use super::pools::join_pools;
 use super::scratch::AttentionScratch;
 use super::shared_keys::{reuse_keys, share_keys};
 use super::side_stream::join_side;
@@ -75,6 +76,9 @@ pub(super) fn project<O: Ops>(
     }
     if has_keys {
         store_keys(ops, attention, spec, &mut s.k)?;
+    }
+    if let Some(pooled) = spec.pooled_keys() {
+        join_pools(context, pooled, attention.rope.as_ref(), s)?;
     }
     let grows = attention.growth.is_some() || weights.q_growth.is_some();
     if grows || weights.head_scales.is_some() {
@@ -148,9 +152,14 @@ pub(super) fn project_only<O: Ops>(
         None => [None, None],
     };
     let narrow = match spec.narrowed.as_deref() {
-        Some(by) => Some(narrowed(context, by, attn_in)?),
+        Some(narrow) => Some(narrowed(context, &narrow.by, attn_in)?),
         None => None,
     };
+    let reaches_keys = spec
+        .narrowed
+        .as_ref()
+        .is_some_and(|narrow| narrow.reaches_keys);
+    let narrow_k = narrow.as_ref().filter(|_| reaches_keys);
     let [placed_q, placed_k] = &placed;
     let [convolved_q, convolved_v] = match spec.convolved_inputs() {
         Some(inputs) => {
@@ -166,7 +175,7 @@ pub(super) fn project_only<O: Ops>(
     };
     let q_in = convolved_q.as_ref().or(placed_q.as_ref());
     let q_in = q_in.or(narrow.as_ref()).unwrap_or(attn_in);
-    let k_in = placed_k.as_ref().or(narrow.as_ref()).unwrap_or(keys_in);
+    let k_in = placed_k.as_ref().or(narrow_k).unwrap_or(keys_in);
     let reach_values = spec
         .places
         .as_ref()
@@ -277,6 +286,10 @@ pub(super) fn project_only<O: Ops>(
             ops.clip(&mut s.k, limit)?;
             ops.clip(&mut s.v, limit)?;
         }
+    }
+    if let (Some(narrow), Some(_)) = (narrow, spec.pooled_keys()) {
+        // What picks among pools reads it too.
+        s.normed_latent = narrow;
     }
     if let Some(side) = spec.side.as_deref() {
         join_side(context, side, (attention.n_heads, attention.n_kv_heads), s)?;

@@ -2,8 +2,18 @@
 
 use attnscope_spec::{ExpertGroups, RouterRule, RouterScores};
 
-/// Returns one token's chosen experts with their weights, highest score first.
-pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+/// What chooses experts besides the scores.
+#[derive(Debug, Clone, Copy)]
+pub enum Choice<'a> {
+    Scores,
+    /// Added to the scores of experts.
+    Biased(&'a [f32]),
+    /// These experts are chosen, whatever their scores.
+    These(&'a [usize]),
+}
+
+/// Returns one token's chosen experts with their weights, highest score first unless they were given.
+pub fn route(rule: &RouterRule, outputs: &[f32], choice: Choice<'_>) -> Vec<(usize, f32)> {
     if let RouterScores::Mixer(jitter) = rule.scores {
         return mixed(outputs, rule.n_used, jitter);
     }
@@ -13,16 +23,20 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
             outputs.to_vec()
         }
         RouterScores::Sigmoid => outputs.iter().copied().map(sigmoid).collect(),
+        RouterScores::RootSoftplus => outputs.iter().copied().map(root_softplus).collect(),
     };
     let mut for_choice = scores.clone();
-    if let Some(bias) = choice_bias {
+    if let Choice::Biased(bias) = choice {
         for_choice.iter_mut().zip(bias).for_each(|(s, b)| *s += b);
     }
     if let Some(groups) = rule.groups {
         keep_groups(&mut for_choice, groups);
     }
     let first_always = for_choice.len().saturating_sub(rule.n_always);
-    let mut chosen = top(&for_choice[..first_always], rule.n_used);
+    let mut chosen = match choice {
+        Choice::These(experts) => experts.to_vec(),
+        Choice::Scores | Choice::Biased(_) => top(&for_choice[..first_always], rule.n_used),
+    };
     chosen.extend(first_always..for_choice.len());
     let mut weights: Vec<f32> = chosen
         .iter()
@@ -31,7 +45,10 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
     match rule.scores {
         RouterScores::SoftmaxOfChosen => weights = softmax(&weights),
         RouterScores::SigmoidOfChosen => weights.iter_mut().for_each(|w| *w = sigmoid(*w)),
-        RouterScores::Softmax | RouterScores::Sigmoid | RouterScores::Mixer(_) => {}
+        RouterScores::Softmax
+        | RouterScores::Sigmoid
+        | RouterScores::RootSoftplus
+        | RouterScores::Mixer(_) => {}
     }
     if rule.normalises {
         let mut sum = norm(&weights, rule.power);
@@ -49,6 +66,10 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
 
 fn sigmoid(value: f32) -> f32 {
     1.0 / (1.0 + (-value).exp())
+}
+
+fn root_softplus(value: f32) -> f32 {
+    (value.max(0.0) + (-value.abs()).exp().ln_1p()).sqrt()
 }
 
 /// Returns the p-norm of non-negative weights.
@@ -125,16 +146,20 @@ mod tests {
     fn a_softmax_over_the_chosen_sums_to_one_and_one_over_all_does_not() {
         let outputs = [0.0, 2.0, 1.0, -1.0];
         let sum = |routed: &[(usize, f32)]| routed.iter().map(|(_, w)| w).sum::<f32>();
-        let chosen = route(&rule(RouterScores::SoftmaxOfChosen), &outputs, None);
+        let chosen = route(
+            &rule(RouterScores::SoftmaxOfChosen),
+            &outputs,
+            Choice::Scores,
+        );
         assert_eq!((chosen[0].0, chosen[1].0), (1, 2));
         assert!((sum(&chosen) - 1.0).abs() < 1e-6);
-        let all = route(&rule(RouterScores::Softmax), &outputs, None);
+        let all = route(&rule(RouterScores::Softmax), &outputs, Choice::Scores);
         assert!(sum(&all) < 0.9);
         let normalised = RouterRule {
             normalises: true,
             ..rule(RouterScores::Softmax)
         };
-        assert!((sum(&route(&normalised, &outputs, None)) - 1.0).abs() < 1e-6);
+        assert!((sum(&route(&normalised, &outputs, Choice::Scores)) - 1.0).abs() < 1e-6);
     }
 
     #[test]
@@ -145,7 +170,7 @@ mod tests {
             least_sum: 0.0,
             ..rule(RouterScores::Softmax)
         };
-        let routed = route(&squares, &[0.0, 2.0, 1.0, -1.0], None);
+        let routed = route(&squares, &[0.0, 2.0, 1.0, -1.0], Choice::Scores);
         let sum: f32 = routed.iter().map(|(_, weight)| weight * weight).sum();
         assert!((sum - 1.0).abs() < 1e-6);
     }
@@ -154,9 +179,30 @@ mod tests {
     fn a_choice_bias_changes_the_choice_but_not_the_weights() {
         let outputs = [0.0, 2.0, 1.0, -1.0];
         let bias = [0.0, 0.0, 0.0, 5.0];
-        let routed = route(&rule(RouterScores::Sigmoid), &outputs, Some(&bias));
+        let routed = route(
+            &rule(RouterScores::Sigmoid),
+            &outputs,
+            Choice::Biased(&bias),
+        );
         assert_eq!((routed[0].0, routed[1].0), (3, 1));
         assert!((routed[0].1 - 1.0 / (1.0 + 1f32.exp())).abs() < 1e-6);
+    }
+
+    #[test]
+    fn experts_that_a_token_names_are_weighed_by_their_own_scores() {
+        let normalised = RouterRule {
+            normalises: true,
+            ..rule(RouterScores::RootSoftplus)
+        };
+        let outputs = [0.0, 5.0, -1.0, 2.0];
+        let routed = route(&normalised, &outputs, Choice::These(&[2, 0]));
+        let score = |value: f64| (1.0 + value.exp()).ln().sqrt();
+        let expected = score(-1.0) / (score(-1.0) + score(0.0));
+        assert_eq!((routed[0].0, routed[1].0), (2, 0));
+        assert!(
+            (f64::from(routed[0].1) - expected).abs() < 1e-6,
+            "{routed:?}"
+        );
     }
 
     #[test]
@@ -170,7 +216,7 @@ mod tests {
             ..rule(RouterScores::Sigmoid)
         };
         // The best single expert is in the group whose two best have the lower sum.
-        let routed = route(&grouped, &[3.0, -9.0, 1.0, 1.5], None);
+        let routed = route(&grouped, &[3.0, -9.0, 1.0, 1.5], Choice::Scores);
         assert_eq!((routed[0].0, routed[1].0), (3, 2));
     }
 
@@ -182,7 +228,7 @@ mod tests {
             normalises: true,
             ..rule(RouterScores::Sigmoid)
         };
-        let routed = route(&always, &[1.0, 2.0, 0.0], Some(&[9.0, 0.0]));
+        let routed = route(&always, &[1.0, 2.0, 0.0], Choice::Biased(&[9.0, 0.0]));
         assert_eq!((routed[0].0, routed[1].0), (0, 2));
         let first = 1.0 / (1.0 + (-1f32).exp());
         assert!(
@@ -195,7 +241,7 @@ mod tests {
     fn a_mixed_choice_is_weighted_against_experts_with_close_scores() {
         let mixer = rule(RouterScores::Mixer(0.1));
         // Only the third is within a fifth of the first.
-        let routed = route(&mixer, &[1.0, 2.0, 1.7, -3.0], None);
+        let routed = route(&mixer, &[1.0, 2.0, 1.7, -3.0], Choice::Scores);
         assert_eq!((routed[0].0, routed[1].0), (1, 2));
         let expected = 1.0 / (1.0 + (-0.3f32).exp());
         assert!((routed[0].1 - expected).abs() < 1e-6);

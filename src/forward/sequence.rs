@@ -96,12 +96,38 @@ impl Sequence {
         if let (Some(_), Some(source)) = (key_grid.and_then(KeyGrid::of_both), source) {
             return Cow::Owned(source.before(self));
         }
+        if let Some(pooled) = key_grid.and_then(KeyGrid::pooled) {
+            return Cow::Owned(self.with_pools(pooled.size));
+        }
         match (maps.key_grid.as_deref(), self.picture.as_deref()) {
             (Some(key_grid), Some(picture)) => {
                 let grid = key_grid.to(picture.grid());
                 Cow::Owned(Self::of_patches(picture, grid, picture.firsts))
             }
             _ => Cow::Borrowed(self),
+        }
+    }
+
+    /// The tokens of this sequence, and behind them its whole pools of `size` tokens, whose ids are those of no token. Pools of padding are
+    /// padding.
+    fn with_pools(&self, size: usize) -> Self {
+        let size = size.max(1);
+        let n_pools = self.len() / size;
+        let ids = (0..n_pools as u32).map(|nth| u32::MAX - nth);
+        let pools = self.positions.chunks_exact(size);
+        let real = self.real.as_ref().map(|real| {
+            let pools = real.chunks_exact(size);
+            let of_pools = pools.map(|pool| pool.contains(&true));
+            real.iter().copied().chain(of_pools).collect()
+        });
+        Self {
+            tokens: self.tokens.iter().copied().chain(ids).collect(),
+            positions: {
+                let firsts = pools.map(|pool| pool[0]);
+                self.positions.iter().copied().chain(firsts).collect()
+            },
+            real,
+            ..Self::default()
         }
     }
 
@@ -160,7 +186,7 @@ impl Sequence {
                 let of = (&visibility, spec.n_heads);
                 Some(PickedKeys::of_windows(window, n_columns, of))
             }
-            Some(KeyRank::Scores | KeyRank::Indexer(_)) | None => None,
+            Some(KeyRank::Scores | KeyRank::Indexer(_) | KeyRank::Pools) | None => None,
         };
         visibility.with_picked(picked)
     }

@@ -21,7 +21,8 @@ pub(super) fn whole_of(stored: &[f32], source: &LinearSource) -> Vec<f32> {
 
 /// The whole matrix of a map in groups: zero where an output does not read an input. // [n_out, n_in]
 fn ungrouped(kernel: &[f32], source: &LinearSource) -> Vec<f32> {
-    let (n_groups, n_in, n_out) = (source.groups.unwrap_or(1), source.n_in, source.n_out());
+    let n_groups = source.groups.map_or(1, |groups| groups.n);
+    let (n_in, n_out) = (source.n_in, source.n_out());
     let (width, height) = (n_in / n_groups.max(1), n_out.div_ceil(n_groups.max(1)));
     let mut whole = vec![0.0; n_out * n_in];
     let rows = whole

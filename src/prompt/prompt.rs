@@ -139,6 +139,30 @@ impl Prompt {
         }
     }
 
+    /// The tokens of this prompt, and behind them its whole pools of `size` tokens, each labelled by the positions of its first token and its
+    /// last.
+    #[must_use]
+    pub fn with_pools(&self, size: usize) -> Self {
+        let size = size.max(1);
+        let pools = || self.positions.chunks_exact(size);
+        let ids = (0..pools().len() as u32).map(|nth| u32::MAX - nth);
+        let labels = pools().map(|pool| format!("[{}–{}]", pool[0], pool[size - 1]));
+        let real = self.real.as_deref().map(|real| {
+            let of_pools = real.chunks_exact(size).map(|pool| pool.contains(&true));
+            real.iter().copied().chain(of_pools).collect()
+        });
+        Self {
+            tokens: self.tokens.iter().copied().chain(ids).collect(),
+            labels: self.labels.iter().cloned().chain(labels).collect(),
+            positions: {
+                let firsts = pools().map(|pool| pool[0]);
+                self.positions.iter().copied().chain(firsts).collect()
+            },
+            real,
+            ..Self::default()
+        }
+    }
+
     fn of_rows(n: usize, picture: Option<Picture>) -> Self {
         Self {
             tokens: (0..n as u32).collect(),

@@ -48,7 +48,7 @@ impl<'a> RoleVisitor<'a> for Names<'a> {
             Source::Matrix(linear) | Source::Bias(linear) => linear.slab.is_some(),
             // Rows of an embedding; only the head reads all rows of a table.
             Source::Table(_) => key.to_string().contains("by_token"),
-            Source::Vector { .. } => false,
+            Source::Vector { .. } | Source::Numbers { .. } => false,
         };
         if visited.used == Use::EveryToken && !is_elsewhere {
             self.0.insert(visited.source.tensor());

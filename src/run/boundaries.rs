@@ -51,7 +51,7 @@ pub fn boundaries(spec: &ModelSpec) -> Vec<Boundary> {
         let context = context.map(|n_tokens| (n_tokens, "context"));
         let picked = attention.top_keys.map(|top| match top.by {
             KeyRank::Window(_) => (top.n, "windows"),
-            KeyRank::Scores | KeyRank::Indexer(_) => (top.n, PICKED),
+            KeyRank::Scores | KeyRank::Indexer(_) | KeyRank::Pools => (top.n, PICKED),
         });
         for boundary in window.into_iter().chain(context).chain(picked) {
             *found.entry(boundary).or_default() += 1;

@@ -354,7 +354,7 @@ fn padding<'m>(model: &'m Model, input: &Input) -> Prepared<'m, InvarianceProbe>
         }
     };
     // Padding on the left is not tried where it changes the text's values by design: `PositionRule::Shifted` counts it, some mixers,
-    // global tokens and experts of limited room read it, and it moves a text against blocks of keys.
+    // global tokens and experts of limited room read it, and it moves a text against blocks and pools of keys.
     let blocks = || model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     if blocks().any(|block| {
         let mixer = block.other_mixer();
@@ -378,6 +378,7 @@ fn padding<'m>(model: &'m Model, input: &Input) -> Prepared<'m, InvarianceProbe>
             || matches!(globals, Some(Globals::First | Globals::Firsts(_)))
             || is_limited
             || top_keys.is_some_and(TopKeys::ranks_blocks)
+            || block.attention().is_some_and(|of| of.mask.pools.is_some())
     });
     // Learned rows stand before padding, so that a text behind both has no one distance to where it was.
     let mut stacks = model.spec.stacks.iter();

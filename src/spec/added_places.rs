@@ -21,13 +21,16 @@ pub enum PlaceRows {
     /// Sines of the row, then of the column, in the map that given rows are places of. Both are counted from 1 and divided by their
     /// number, in turns; each sine is followed by the cosine of its frequency. // [position, d_model]
     Sines,
+    /// Sines of the row, their cosines, then both of the column, in that map. Both are counted from 0, and frequencies fall from 1 to 1 over
+    /// this number. // [position, d_model]
+    SinesThenCosines(f64),
 }
 
 impl PlaceRows {
     pub fn table(&self) -> Option<&TableSource> {
         match self {
             Self::Stored(table) | Self::Mapped(table, _) => Some(table),
-            Self::Sines => None,
+            Self::Sines | Self::SinesThenCosines(_) => None,
         }
     }
 
@@ -35,7 +38,7 @@ impl PlaceRows {
     pub fn map(&self) -> Option<&LinearSource> {
         match self {
             Self::Mapped(_, map) => Some(map),
-            Self::Stored(_) | Self::Sines => None,
+            Self::Stored(_) | Self::Sines | Self::SinesThenCosines(_) => None,
         }
     }
 
@@ -45,6 +48,7 @@ impl PlaceRows {
             Self::Stored(_) => "learned",
             Self::Mapped(..) => "learned, and mapped",
             Self::Sines => "sines of rows and columns",
+            Self::SinesThenCosines(_) => "sines, then cosines, of rows and of columns",
         }
     }
 }

@@ -138,6 +138,8 @@ pub struct RouterRule {
     pub scores: RouterScores,
     /// Added to the scores only to choose experts, not to weigh them.
     pub choice_bias: Option<ChoiceBias>,
+    /// A stored table of the experts of each token, which chooses them in the place of the scores. These still weigh them.
+    pub by_token: Option<ExpertsByToken>,
     /// Number of experts after the stored ones that compute nothing: their output is their input.
     pub n_identities: usize,
     /// Number of stored experts, the last ones, that every token uses besides those it chooses. They share in the weights.
@@ -165,6 +167,7 @@ impl RouterRule {
             n_used,
             scores,
             choice_bias: None,
+            by_token: None,
             n_identities: 0,
             n_always: 0,
             groups: None,
@@ -187,6 +190,13 @@ pub struct ChoiceBias {
     pub shape: Vec<usize>,
 }
 
+/// Numbers of the experts of each token of a vocabulary. // [token, n_used]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpertsByToken {
+    pub tensor: String,
+    pub d_vocab: usize,
+}
+
 /// Groups of experts: only the best groups are chosen from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertGroups {
@@ -204,6 +214,8 @@ pub enum RouterScores {
     /// Softmax over the chosen experts.
     SoftmaxOfChosen,
     Sigmoid,
+    /// √ln(1 + e^x).
+    RootSoftplus,
     /// Sigmoid of the chosen experts, which are chosen by the outputs themselves.
     SigmoidOfChosen,
     /// SparseMixer: chooses two experts one after the other and weighs each by the softmax over the experts close to it (Liu et
@@ -224,5 +236,10 @@ impl FeedForward {
     /// Whether experts leave out tokens once they are full, so that a token's output depends on the tokens before it.
     pub fn is_limited(&self) -> bool {
         matches!(self, Self::Experts(spec) if spec.rule.capacity.is_some())
+    }
+
+    /// Whether the token itself, and not its residual alone, decides what the layer gives.
+    pub fn reads_tokens(&self) -> bool {
+        matches!(self, Self::Experts(spec) if spec.rule.by_token.is_some())
     }
 }

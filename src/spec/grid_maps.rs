@@ -6,6 +6,7 @@ use attnscope_compute::ops::Activation;
 use super::block::BlockSpec;
 use super::feed_forward::FeedForward;
 use super::planes::PlaneConvolution;
+use super::pools::PooledKeys;
 use super::source::{LinearSource, NormSource};
 
 /// How keys and values are read of other rows than queries: mostly, of another grid of patches.
@@ -17,6 +18,8 @@ pub enum KeyGrid {
     Convolved(Box<ConvolvedInputs>),
     /// Keys are the rows of the encoder, and behind them those of the layer.
     OfBoth(KeysOfBoth),
+    /// Keys are those of the rows, and behind them those of pools.
+    Pooled(Box<PooledKeys>),
 }
 
 /// How an attention of a decoder sees the rows of the encoder and its own in one softmax (Perceiver Resampler, Alayrac et al. 2022,
@@ -34,7 +37,7 @@ impl KeyGrid {
             Self::Coarser(reduction) => reduction.to(grid),
             Self::Finer(pooling) => grid.map(|n| n * pooling.side),
             Self::Convolved(inputs) => inputs.keys.convolution.to(grid),
-            Self::OfBoth(_) => grid,
+            Self::OfBoth(_) | Self::Pooled(_) => grid,
         }
     }
 
@@ -42,7 +45,15 @@ impl KeyGrid {
     pub fn of_both(&self) -> Option<&KeysOfBoth> {
         match self {
             Self::OfBoth(both) => Some(both),
-            Self::Coarser(_) | Self::Finer(_) | Self::Convolved(_) => None,
+            Self::Coarser(_) | Self::Finer(_) | Self::Convolved(_) | Self::Pooled(_) => None,
+        }
+    }
+
+    /// The keys of pools, where such stand behind those of the rows.
+    pub fn pooled(&self) -> Option<&PooledKeys> {
+        match self {
+            Self::Pooled(pooled) => Some(pooled),
+            Self::Coarser(_) | Self::Finer(_) | Self::Convolved(_) | Self::OfBoth(_) => None,
         }
     }
 
@@ -53,6 +64,7 @@ impl KeyGrid {
             Self::Finer(pooling) => pooling.words(),
             Self::Convolved(inputs) => inputs.words(),
             Self::OfBoth(_) => "rows of the encoder before its own".to_owned(),
+            Self::Pooled(pooled) => pooled.words(),
         }
     }
 }

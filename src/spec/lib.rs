@@ -28,6 +28,7 @@ mod needed;
 mod patches;
 pub mod place;
 mod planes;
+mod pools;
 mod projected;
 mod projection;
 mod quirks;
@@ -56,8 +57,8 @@ pub use embed::{
 };
 pub use factors::{FactorRule, FactorsHeld, OutputFactors};
 pub use feed_forward::{
-    ApartNorms, ChoiceBias, ExpertGroups, ExpertNorms, ExpertsSpec, FeedForward, GateRule,
-    LearnedActivation, MlpSpec, RouterRule, RouterScores,
+    ApartNorms, ChoiceBias, ExpertGroups, ExpertNorms, ExpertsByToken, ExpertsSpec, FeedForward,
+    GateRule, LearnedActivation, MlpSpec, RouterRule, RouterScores,
 };
 pub use global_maps::GlobalMaps;
 pub use grid_maps::{
@@ -82,11 +83,12 @@ pub use patches::{
 };
 pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;
+pub use pools::{PoolPicks, PoolSource, PooledKeys};
 pub use projected::{
     BiasGate, DistanceRows, HeadGrowth, HeadScales, LatentSharing, LatentSpec, MadeValues,
     PairValues, ProfileGate, QueryBiases, RelativeSource, ShareGate, StepSource, ValueBiasSource,
 };
-pub use projection::{FirstRows, GateFunction, ProjectionSpec};
+pub use projection::{FirstRows, GateFunction, Narrowed, ProjectionSpec};
 pub use quirks::{LastMixer, NarrowBranch, PoolingSpec, SumRule, SumWeights, TokenBranch};
 pub use rounded::{ScaleOver, WeightFormat};
 pub use rows::{
@@ -96,8 +98,8 @@ pub use rows::{
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use side_stream::{KeptStart, SideEmbed, SideStream};
 pub use source::{
-    GainGrowth, HeadAxes, InputPart, LastInputs, LinearSource, LowRank, MapScale, NormKind,
-    NormSource, Part, Slab, TableSource,
+    GainGrowth, HeadAxes, InputPart, LastInputs, LinearSource, LowRank, MapGroups, MapScale,
+    NormKind, NormSource, Part, Slab, TableSource,
 };
 pub use stack::{Layers, StackSpec};
 pub use stem::{

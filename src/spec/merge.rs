@@ -275,6 +275,10 @@ impl StackSpec {
         if key_grid.is_some_and(|key_grid| key_grid.of_both().is_some()) {
             return n_source + self.n_positions(layer_idx, n, grid);
         }
+        if let Some(pooled) = key_grid.and_then(|key_grid| key_grid.pooled()) {
+            let n = self.n_positions(layer_idx, n, grid);
+            return n + n / pooled.size.max(1);
+        }
         match (block.and_then(|block| block.key_grid()), grid) {
             (Some(key_grid), Some(grid)) => {
                 let of: &KeyGrid = key_grid;

@@ -12,14 +12,26 @@ use crate::{BlockSpec, FeedForward, LinearSource, ModelSpec, StackSpec};
 /// A tensor's name and shape.
 pub type NeededTensor<'a> = (&'a str, Vec<usize>);
 
-/// Collects the tensors of roles.
+/// Collects the tensors of roles that hold what is computed with.
 #[derive(Default)]
 struct Needed<'a>(Vec<NeededTensor<'a>>);
 
 impl<'a> RoleVisitor<'a> for Needed<'a> {
     fn role(&mut self, _: Arguments<'_>, visited: Visited<'a>) {
-        let source = visited.source;
-        self.0.push((source.tensor(), source.stored_shape()));
+        match visited.source {
+            Source::Numbers { .. } => {}
+            source => self.0.push((source.tensor(), source.stored_shape())),
+        }
+    }
+}
+
+/// Collects what roles are stored as.
+#[derive(Default)]
+struct Stored<'a>(Vec<Source<'a>>);
+
+impl<'a> RoleVisitor<'a> for Stored<'a> {
+    fn role(&mut self, _: Arguments<'_>, visited: Visited<'a>) {
+        self.0.push(visited.source);
     }
 }
 
@@ -31,7 +43,7 @@ fn needed<'a>(walk: impl FnOnce(&mut Needed<'a>)) -> Vec<NeededTensor<'a>> {
 }
 
 impl ModelSpec {
-    /// Every tensor the model needs, in the order of computation.
+    /// Every tensor that the model computes with, in the order of computation.
     pub fn needed_tensors(&self) -> Vec<NeededTensor<'_>> {
         needed(|visitor| self.visit_roles(visitor))
     }
@@ -46,18 +58,27 @@ impl ModelSpec {
     /// # Errors
     /// Names the first tensor that is missing or has another shape.
     pub fn check_tensors(&self, tensors: &Tensors) -> Result<()> {
-        self.needed_tensors()
-            .iter()
-            .try_for_each(|(name, shape)| tensors.expect(name, shape).map(|_| ()))
+        let mut stored = Stored::default();
+        self.visit_roles(&mut stored);
+        stored.0.iter().try_for_each(|source| {
+            let (name, shape) = (source.tensor(), source.stored_shape());
+            match source {
+                Source::Numbers { .. } => tensors.expect_numbers(name, &shape).map(drop),
+                _ => tensors.expect(name, &shape).map(drop),
+            }
+        })
+    }
+
+    /// Names of all tensors that the model reads.
+    pub fn read_names(&self) -> BTreeSet<&str> {
+        let mut stored = Stored::default();
+        self.visit_roles(&mut stored);
+        stored.0.iter().map(Source::tensor).collect()
     }
 
     /// Tensors of the checkpoint that the model never reads.
     pub fn unused_tensors<'a>(&self, tensors: &'a Tensors) -> Vec<&'a str> {
-        let needed: BTreeSet<&str> = self
-            .needed_tensors()
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
+        let needed = self.read_names();
         let names = tensors.iter().map(|(name, _)| name);
         names.filter(|name| !needed.contains(name)).collect()
     }

@@ -10,6 +10,7 @@ use super::global_maps::GlobalMaps;
 use super::grid_maps::{ConvolvedInputs, KeyGrid, QueryPooling};
 use super::head_experts::HeadExperts;
 use super::indexer::IndexerSpec;
+use super::pools::PooledKeys;
 use super::projected::{
     BiasGate, HeadGrowth, HeadScales, LatentSpec, RelativeSource, StepSource, ValueBiasSource,
 };
@@ -80,8 +81,8 @@ pub struct ProjectionSpec {
     pub own_value_shares: Option<String>,
     /// Rows that tell places, added to what queries and keys are made of, and not to what values are.
     pub places: Option<Box<AddedPlaces>>,
-    /// What queries and keys are made of in the place of what values are made of, if that is narrower.
-    pub narrowed: Option<Box<NormedMap>>,
+    /// What queries, or queries and keys, are made of in the place of what values are made of, if that is narrower.
+    pub narrowed: Option<Box<Narrowed>>,
     /// Two stored weights, if attention reads a sum of the residual and what its row keeps.
     pub sum_with_kept: Option<String>,
     /// Attention reads what its row keeps, in place of the residual.
@@ -126,6 +127,17 @@ pub struct ProjectionSpec {
     /// A second stream that attends together with the residual; the attention's d_head counts the columns of both.
     pub side: Option<Box<SideStream>>,
     pub firsts: FirstRows,
+    /// What heads give turns back, as far as the rotary embedding turned the query: of values that turn as keys do, it then depends on
+    /// distances alone.
+    pub turns_back: bool,
+}
+
+/// A narrower input of queries, or of queries and keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Narrowed {
+    pub by: NormedMap,
+    /// Whether keys are made of it too.
+    pub reaches_keys: bool,
 }
 
 impl ProjectionSpec {
@@ -168,6 +180,7 @@ impl ProjectionSpec {
             experts: None,
             side: None,
             firsts: FirstRows::AsOthers,
+            turns_back: false,
         }
     }
 
@@ -175,15 +188,29 @@ impl ProjectionSpec {
     pub fn query_pooling(&self) -> Option<&QueryPooling> {
         match self.key_grid.as_deref() {
             Some(KeyGrid::Finer(pooling)) => Some(pooling),
-            Some(KeyGrid::Coarser(_) | KeyGrid::Convolved(_) | KeyGrid::OfBoth(_)) | None => None,
+            Some(
+                KeyGrid::Coarser(_)
+                | KeyGrid::Convolved(_)
+                | KeyGrid::OfBoth(_)
+                | KeyGrid::Pooled(_),
+            )
+            | None => None,
         }
+    }
+
+    /// The keys of pools behind those of the rows, if there are such.
+    pub fn pooled_keys(&self) -> Option<&PooledKeys> {
+        self.key_grid.as_deref()?.pooled()
     }
 
     /// The convolutions that queries, keys and values pass through, if there are any.
     pub fn convolved_inputs(&self) -> Option<&ConvolvedInputs> {
         match self.key_grid.as_deref() {
             Some(KeyGrid::Convolved(inputs)) => Some(inputs),
-            Some(KeyGrid::Coarser(_) | KeyGrid::Finer(_) | KeyGrid::OfBoth(_)) | None => None,
+            Some(
+                KeyGrid::Coarser(_) | KeyGrid::Finer(_) | KeyGrid::OfBoth(_) | KeyGrid::Pooled(_),
+            )
+            | None => None,
         }
     }
 
@@ -195,7 +222,7 @@ impl ProjectionSpec {
 
     /// Whether every query gets the values that it weighs, each of which has a length of its own behind the output map.
     pub fn weighs_values(&self) -> bool {
-        !self.changes_z() && self.firsts == FirstRows::AsOthers
+        !self.changes_z() && !self.turns_back && self.firsts == FirstRows::AsOthers
     }
 
     /// Whether what a head gives of one key depends on what it takes from others.

@@ -17,6 +17,11 @@ pub enum Source<'a> {
         tensor: &'a str,
         shape: Vec<usize>,
     },
+    /// Whole numbers that name something, and are never computed with.
+    Numbers {
+        tensor: &'a str,
+        shape: Vec<usize>,
+    },
 }
 
 impl<'a> Source<'a> {
@@ -26,7 +31,7 @@ impl<'a> Source<'a> {
             Self::Matrix(linear) => &linear.weight,
             Self::Bias(linear) => linear.bias.as_deref().unwrap_or_default(),
             Self::Table(table) => &table.tensor,
-            Self::Vector { tensor, .. } => tensor,
+            Self::Vector { tensor, .. } | Self::Numbers { tensor, .. } => tensor,
         }
     }
 
@@ -36,7 +41,7 @@ impl<'a> Source<'a> {
             Self::Matrix(linear) => linear.stored_shape(),
             Self::Bias(linear) => linear.stored_bias_shape(),
             Self::Table(table) => vec![table.n_rows, table.width],
-            Self::Vector { shape, .. } => shape.clone(),
+            Self::Vector { shape, .. } | Self::Numbers { shape, .. } => shape.clone(),
         }
     }
 }

@@ -133,6 +133,10 @@ impl WeightFormat {
         match spec.key_grid.as_deref_mut() {
             Some(KeyGrid::Coarser(reduced)) => self.norms([&mut reduced.norm]),
             Some(KeyGrid::OfBoth(both)) => self.norms([&mut both.norm]),
+            Some(KeyGrid::Pooled(pooled)) => {
+                self.maps(pooled.linears_mut());
+                self.norms(pooled.norms_mut());
+            }
             Some(KeyGrid::Finer(pooling)) => self.maps([&mut pooling.residual]),
             Some(KeyGrid::Convolved(inputs)) => self.norms([
                 &mut inputs.queries.norm,

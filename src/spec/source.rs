@@ -27,6 +27,14 @@ pub struct InputPart {
     pub n_stored: usize,
 }
 
+/// Groups of the outputs of a map, as many of the inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapGroups {
+    pub n: usize,
+    /// Stored as the kernel of a convolution of width 1, and not as a matrix.
+    pub is_kernel: bool,
+}
+
 /// The matrix of the last inputs of a map. // [n, n_out]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastInputs {
@@ -76,8 +84,8 @@ pub struct LinearSource {
     pub patch: Option<Vec<usize>>,
     /// Stored axes of heads in place of one, if there are two.
     pub head_axes: Option<HeadAxes>,
-    /// Stored as the kernel of a convolution of width 1 in this many groups: each group of outputs reads its own inputs alone.
-    pub groups: Option<usize>,
+    /// Set if each group of outputs reads its own inputs alone.
+    pub groups: Option<MapGroups>,
     /// Set if these inputs are only some of the stored matrix's.
     pub inputs: Option<InputPart>,
     /// Set if the matrix of the last inputs is another tensor.
@@ -86,7 +94,7 @@ pub struct LinearSource {
     pub factors: Option<OutputFactors>,
     /// The product of two stored matrices that is added to the weight.
     pub low_rank: Option<LowRank>,
-    /// A map of the outputs, to as many, that follows.
+    /// A map of the outputs that follows.
     pub then: Option<Box<Self>>,
     /// The stored matrix is applied to both halves of the input.
     pub applies_to_both_halves: bool,
@@ -235,7 +243,10 @@ impl LinearSource {
     }
 
     pub fn n_out(&self) -> usize {
-        self.n_stored_out / self.part.group.max(1) * self.part.len
+        match &self.then {
+            Some(then) => then.n_out(),
+            None => self.n_stored_out / self.part.group.max(1) * self.part.len,
+        }
     }
 
     /// The map of a patch's values, stored as the kernel of a convolution.
@@ -275,8 +286,23 @@ impl LinearSource {
 
     /// The map, stored as the kernel of a convolution of width 1 in groups.
     pub fn in_groups(self, n: usize) -> Self {
+        let groups = Some(MapGroups { n, is_kernel: true });
+        Self { groups, ..self }
+    }
+
+    /// The map, each of whose groups of outputs is stored as rows of its own inputs.
+    pub fn in_row_groups(self, n: usize) -> Self {
+        let groups = Some(MapGroups {
+            n,
+            is_kernel: false,
+        });
+        Self { groups, ..self }
+    }
+
+    /// The map, and another one of its outputs behind it.
+    pub fn followed_by(self, then: Self) -> Self {
         Self {
-            groups: Some(n),
+            then: Some(Box::new(then)),
             ..self
         }
     }
@@ -356,7 +382,7 @@ impl LinearSource {
     pub fn n_stored_in(&self) -> usize {
         match (self.inputs, self.groups) {
             (Some(inputs), _) => inputs.n_stored,
-            (None, Some(n)) => self.n_in / n.max(1),
+            (None, Some(groups)) => self.n_in / groups.n.max(1),
             (None, None) => self.n_in,
         }
     }
@@ -366,8 +392,10 @@ impl LinearSource {
         if let Some(patch) = &self.patch {
             return [&[self.n_stored_out], patch.as_slice()].concat();
         }
-        if let Some(n) = self.groups {
-            return vec![self.n_stored_out, self.n_in / n.max(1), 1];
+        if let Some(groups) = self.groups {
+            let matrix = [self.n_stored_out, self.n_in / groups.n.max(1)];
+            let width = groups.is_kernel.then_some(1);
+            return matrix.into_iter().chain(width).collect();
         }
         let n_in = match self.inputs {
             Some(inputs) => inputs.n_stored,

@@ -43,6 +43,7 @@ fn by_hand(spec: &ModelSpec, layer: Option<usize>, factors: &Factors) -> ModelSp
                 causal: false,
                 window: None,
                 streaming: None,
+                pools: None,
             };
         }
         if !factors.qk_norm {

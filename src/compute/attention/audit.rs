@@ -382,6 +382,7 @@ mod tests {
         causal: true,
         window: None,
         streaming: None,
+        pools: None,
     };
 
     fn of(
@@ -413,6 +414,7 @@ mod tests {
             causal: true,
             window: Some(Window::Back(2)),
             streaming: None,
+            pools: None,
         };
         // Key 0 is padding; query 3 sees keys 2 and 3.
         let real = [false, true, true, true];

@@ -191,8 +191,11 @@ impl Visibility {
         is_among_globals || !self.hole(query_idx).is_empty()
     }
 
-    /// The keys dropped by a streaming cache that lie within the range of a query.
+    /// The keys within the range of a query that it does not see: those dropped by a streaming cache, or tokens behind it before pools.
     pub(crate) fn hole(&self, query_idx: usize) -> Range<usize> {
+        if self.mask.pools.is_some() {
+            return self.before_pools(query_idx);
+        }
         let (near, dropped) = (self.near(query_idx), self.dropped(query_idx));
         let hole = near.start.max(dropped.start)..near.end.min(dropped.end);
         if hole.is_empty() {
@@ -225,6 +228,31 @@ impl Visibility {
         if let Some(range) = self.ranges.as_ref().and_then(|all| all.get(query_idx)) {
             return range.start.min(self.n_keys)..range.end.min(self.n_keys);
         }
+        let own = self.by_distance(query_idx);
+        let Some(size) = self.mask.pools else {
+            return own;
+        };
+        let n_pools = self.n_keys.saturating_sub(self.n_queries);
+        match ((query_idx + 1) / size.max(1)).min(n_pools) {
+            0 => own.start..own.end.min(self.n_queries),
+            n => own.start..self.n_queries + n,
+        }
+    }
+
+    /// The tokens behind those that a query sees, and before the pools that it sees.
+    fn before_pools(&self, query_idx: usize) -> Range<usize> {
+        let is_among = self.mask.pools.is_some() && self.ranges.is_none();
+        let end = self.n_queries.min(self.n_keys);
+        let own = self.by_distance(query_idx).end.min(end);
+        if is_among && self.declared(query_idx).end > end {
+            own..end
+        } else {
+            own..own
+        }
+    }
+
+    /// The keys that causality and the window let a query see.
+    fn by_distance(&self, query_idx: usize) -> Range<usize> {
         let mut start = 0;
         let mut end = self.n_keys;
         if self.mask.causal {
@@ -268,7 +296,9 @@ impl Visibility {
         let is_spared =
             self.global.is_some() && (self.is_global(key_idx) || self.is_global(query_idx));
         let is_kept = is_spared || !self.dropped(query_idx).contains(&key_idx);
-        is_near && is_kept && self.is_real_key(key_idx)
+        let is_behind =
+            self.mask.pools.is_some() && self.before_pools(query_idx).contains(&key_idx);
+        is_near && is_kept && !is_behind && self.is_real_key(key_idx)
     }
 
     /// The first key that is not padding.
@@ -329,9 +359,45 @@ mod tests {
             causal: true,
             window: Some(Window::Back(3)),
             streaming: None,
+            pools: None,
         };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5]);
         assert_eq!(visible(mask, 8, 1), [0, 1]);
+    }
+
+    #[test]
+    fn pools_behind_the_tokens_are_seen_once_they_are_whole() {
+        let mask = Mask {
+            pools: Some(3),
+            ..Mask::with_width(true, Some(2))
+        };
+        // Seven tokens, of which the last is in no pool.
+        let real = [true, true, true, true, true, true, true, false, true];
+        for keys in [(9, None), (9, Some(&real[..]))] {
+            let visibility = Visibility::of_cross(mask, (7, None), keys);
+            let seen = |query_idx: usize| -> Vec<usize> {
+                (0..9)
+                    .filter(|key| visibility.sees(query_idx, *key))
+                    .collect()
+            };
+            let is_padded = keys.1.is_some();
+            let first = |own: &[usize]| -> Vec<usize> {
+                let own = own.iter().copied();
+                own.filter(|key| !is_padded || real[*key]).collect()
+            };
+            assert_eq!([seen(0), seen(1)], [vec![0], vec![0, 1]]);
+            assert_eq!(seen(2), first(&[1, 2, 7]));
+            assert_eq!(seen(4), first(&[3, 4, 7]));
+            assert_eq!(seen(6), first(&[5, 6, 7, 8]));
+            for query_idx in 0..7 {
+                assert_eq!(visibility.n_visible(query_idx), seen(query_idx).len());
+                for key_idx in 0..9 {
+                    let by_mask = mask.queries_seeing(key_idx, 7).contains(&query_idx);
+                    let sees = seen(query_idx).contains(&key_idx);
+                    assert_eq!(sees, by_mask && (!is_padded || real[key_idx]));
+                }
+            }
+        }
     }
 
     #[test]
@@ -340,6 +406,7 @@ mod tests {
             causal: true,
             window: Some(Window::Chunk(3)),
             streaming: None,
+            pools: None,
         };
         assert_eq!(visible(mask, 8, 2), [0, 1, 2]);
         assert_eq!(visible(mask, 8, 3), [3]);
@@ -361,6 +428,7 @@ mod tests {
             causal: false,
             window: Some(Window::Around(1)),
             streaming: None,
+            pools: None,
         };
         let n = 7;
         let real = [true, true, true, true, true, true, false];
@@ -382,6 +450,7 @@ mod tests {
             causal: true,
             window: Some(Window::Back(2)),
             streaming: None,
+            pools: None,
         };
         let causal = Visibility::of_self(causal, n, None).with_global(global);
         assert_eq!(
@@ -408,10 +477,12 @@ mod tests {
                     causal: true,
                     window,
                     streaming,
+                    pools: None,
                 };
                 let plain = Visibility::of_self(
                     Mask {
                         streaming: None,
+                        pools: None,
                         ..mask
                     },
                     n,
@@ -443,6 +514,7 @@ mod tests {
             causal: false,
             window: Some(Window::Around(2)),
             streaming: None,
+            pools: None,
         };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5, 6, 7]);
         assert_eq!(visible(mask, 8, 0), [0, 1, 2]);
@@ -455,6 +527,7 @@ mod tests {
             causal: false,
             window: Some(window),
             streaming: None,
+            pools: None,
         };
         assert_eq!(visible(mask, 8, 4), [3, 4, 5, 6]);
         let seeing = |key: &usize| window.keys(*key, 0).contains(&4);
@@ -473,6 +546,7 @@ mod tests {
                 causal,
                 window: Some(window),
                 streaming: None,
+                pools: None,
             };
             assert_eq!(visible(mask, 4, 2), seen, "{window:?}");
         }
@@ -482,6 +556,7 @@ mod tests {
         causal: false,
         window: None,
         streaming: None,
+        pools: None,
     };
 
     #[test]
@@ -507,6 +582,7 @@ mod tests {
             causal: true,
             window: None,
             streaming: None,
+            pools: None,
         };
         let visibility = Visibility::of_self(mask, 4, Some(&[false, true, true, true]));
         assert_eq!(visibility.n_visible(0), 0);

@@ -138,6 +138,55 @@ impl PickedKeys {
         }
     }
 
+    /// Lets an indexer pick `n` of the pools that each query sees; tokens stay as they are. `None` if it was stopped.
+    pub fn of_pools(
+        n: usize,
+        input: IndexInput<'_>,
+        (visibility, n_heads): (&Visibility, usize),
+        pace: &dyn Pace,
+    ) -> Option<Self> {
+        let (first_query, n_queries) = (visibility.first_query(), visibility.n_queries_to_run());
+        let n_tokens = visibility.n_queries;
+        let n_pools = visibility.n_keys.saturating_sub(n_tokens);
+        let stride = visibility.n_keys.div_ceil(BITS).max(1);
+        let mut bits = vec![0u64; n_queries * stride];
+        let strips = bits.par_chunks_mut(BLOCK_ROWS * stride).enumerate();
+        let picked: Option<Vec<()>> = strips
+            .map(|(nth, rows)| {
+                if pace.stops() {
+                    return None;
+                }
+                let queries = nth * BLOCK_ROWS..nth * BLOCK_ROWS + rows.len() / stride;
+                let scores = input.scores(0, &queries, n_pools); // [row, pool]
+                let mut candidates = Vec::new();
+                for (idx, (nth, bits)) in queries.zip(rows.chunks_mut(stride)).enumerate() {
+                    let query_idx = first_query + nth;
+                    let scores = &scores[idx * n_pools..(idx + 1) * n_pools];
+                    candidates.clear();
+                    for key_idx in visibility.range(query_idx) {
+                        match key_idx.checked_sub(n_tokens) {
+                            Some(pool_idx) => candidates.push((scores[pool_idx], key_idx)),
+                            None => bits[key_idx / BITS] |= 1 << (key_idx % BITS),
+                        }
+                    }
+                    keep_largest(&mut candidates, n);
+                    for (_, key_idx) in &candidates {
+                        bits[key_idx / BITS] |= 1 << (key_idx % BITS);
+                    }
+                }
+                Some(())
+            })
+            .collect();
+        picked?;
+        Some(Self {
+            first_query,
+            n_queries,
+            heads_per_group: n_heads.max(1),
+            stride,
+            bits,
+        })
+    }
+
     /// Whether a query of a head keeps a key.
     pub fn has(&self, head_idx: usize, query_idx: usize, key_idx: usize) -> bool {
         let row = head_idx / self.heads_per_group * self.n_queries + query_idx - self.first_query;
@@ -377,6 +426,35 @@ mod tests {
             (0..16).filter(|key| picks.has(0, query, *key)).collect()
         };
         assert_eq!([seen(1), seen(2)], [vec![2, 3, 6, 7], vec![8, 9, 12, 13]]);
+    }
+
+    #[test]
+    fn an_indexer_picks_of_the_pools_that_a_query_sees_and_leaves_tokens() {
+        // Five tokens, a window of two, and two pools.
+        let mask = Mask {
+            pools: Some(2),
+            ..Mask::with_width(true, Some(2))
+        };
+        let visibility = Visibility::of_cross(mask, (5, None), (7, None));
+        let input = IndexInput {
+            q: &[1.0; 5],
+            k: &[1.0, 2.0],
+            weights: Some(&[1.0, 1.0, 1.0, 1.0, -1.0]),
+            n_heads: 1,
+            d_head: 1,
+        };
+        let picks =
+            PickedKeys::of_pools(1, input, (&visibility, 2), &|| false).expect("not stopped");
+        let of = |query: usize| -> Vec<usize> {
+            let seen = (0..7).filter(|key| visibility.sees(query, *key));
+            seen.filter(|key| picks.has(1, query, *key)).collect()
+        };
+        assert_eq!(
+            [of(0), of(1), of(2)],
+            [vec![0], vec![0, 1, 5], vec![1, 2, 5]]
+        );
+        // The weight of the last query turns the order.
+        assert_eq!([of(3), of(4)], [vec![2, 3, 6], vec![3, 4, 5]]);
     }
 
     #[test]

@@ -165,6 +165,19 @@ impl RopeSpec {
         }
     }
 
+    /// The embedding that turns as far in the other direction.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        let direction = match self.direction {
+            RopeDirection::Forward => RopeDirection::Backward,
+            RopeDirection::Backward => RopeDirection::Forward,
+        };
+        Self {
+            direction,
+            ..self.clone()
+        }
+    }
+
     /// Number of positions supported by a model of `n_ctx`; dynamic scaling supports more.
     pub fn n_ctx(&self, n_ctx: usize) -> usize {
         match self.scaling {

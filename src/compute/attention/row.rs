@@ -122,10 +122,10 @@ impl HeadMath<'_> {
         let mut candidates = all.clone();
         match (top.by, self.visibility.picked()) {
             (KeyRank::Scores, _) => keep_largest(&mut candidates, top.n),
-            (KeyRank::Indexer(_) | KeyRank::Window(_), Some(picked)) => {
+            (KeyRank::Indexer(_) | KeyRank::Window(_) | KeyRank::Pools, Some(picked)) => {
                 candidates.retain(|(_, key_idx)| picked.has(self.head_idx, query_idx, *key_idx));
             }
-            (KeyRank::Indexer(_) | KeyRank::Window(_), None) => {}
+            (KeyRank::Indexer(_) | KeyRank::Window(_) | KeyRank::Pools, None) => {}
         }
         let mut kept = vec![false; products.len()];
         for (_, key_idx) in &candidates {

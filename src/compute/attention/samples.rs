@@ -94,6 +94,7 @@ mod tests {
         causal: false,
         window: None,
         streaming: None,
+        pools: None,
     };
 
     fn sampled(n: usize, real: Option<&[bool]>) -> Vec<usize> {

@@ -87,11 +87,11 @@ impl HeadPlan<'_> {
         let n_visible = candidates.len();
         match (top.by, self.run.visibility.picked()) {
             (KeyRank::Scores, _) => keep_largest(candidates, top.n),
-            (KeyRank::Indexer(_) | KeyRank::Window(_), Some(picked)) => {
+            (KeyRank::Indexer(_) | KeyRank::Window(_) | KeyRank::Pools, Some(picked)) => {
                 let head_idx = self.math.head_idx;
                 candidates.retain(|(_, key_idx)| picked.has(head_idx, query_idx, *key_idx));
             }
-            (KeyRank::Indexer(_) | KeyRank::Window(_), None) => {}
+            (KeyRank::Indexer(_) | KeyRank::Window(_) | KeyRank::Pools, None) => {}
         }
         buffers.kept.clear();
         buffers.kept.resize(self.width() + MARGIN, 0.0);

@@ -38,6 +38,9 @@ pub struct Mask {
     pub window: Option<Window>,
     /// Keys that a KV cache drops while it streams, besides those that the rest of the mask hides.
     pub streaming: Option<Streaming>,
+    /// Pools of so many tokens each, from the first token on, have a key behind those of all tokens, and a query sees the pools that end with
+    /// it or before it, however far. Tokens behind the last whole pool are in none.
+    pub pools: Option<usize>,
 }
 
 impl Mask {
@@ -48,6 +51,7 @@ impl Mask {
             causal,
             window,
             streaming: None,
+            pools: None,
         }
     }
 
@@ -58,6 +62,9 @@ impl Mask {
 
     /// The range of the `n` queries that may see a key, ignoring padding.
     pub fn queries_seeing(self, key_idx: usize, n: usize) -> std::ops::Range<usize> {
+        if let (Some(size), Some(pool_idx)) = (self.pools, key_idx.checked_sub(n)) {
+            return ((pool_idx + 1).saturating_mul(size) - 1).min(n)..n;
+        }
         let all = self.window.map_or(0..n, |window| window.queries(key_idx));
         let first = if self.causal { key_idx } else { all.start };
         let kept = self.streaming.map_or(0..n, |kept| kept.queries(key_idx));
@@ -75,6 +82,9 @@ impl fmt::Display for Mask {
         })?;
         if let Some(window) = self.window {
             write!(f, ", {window}")?;
+        }
+        if let Some(size) = self.pools {
+            write!(f, ", pools of {size} behind all tokens")?;
         }
         match self.streaming {
             Some(streaming) => write!(f, ", {streaming}"),
@@ -188,6 +198,7 @@ impl AttentionSpec {
                 causal,
                 window: None,
                 streaming: None,
+                pools: None,
             },
             no_visible: NoVisible::Zero,
             softcap: None,
@@ -248,6 +259,7 @@ mod tests {
                     causal,
                     window,
                     streaming,
+                    pools: None,
                 })
             })
         });

@@ -20,6 +20,8 @@ pub enum KeyRank {
     Indexer(KeyBlocks),
     /// Their places: those in the query's own window of a picture's patches are kept, however many these are.
     Window(GridWindow),
+    /// The scores of an indexer, of the pools behind the tokens: a query keeps so many pools, and all tokens that its mask lets it see.
+    Pools,
 }
 
 /// Windows of a picture's patches, cut from the first row and column on; those at the other ends may be smaller. The patches of a video
@@ -146,6 +148,7 @@ impl fmt::Display for TopKeys {
         match self.by {
             KeyRank::Scores => Ok(()),
             KeyRank::Indexer(KeyBlocks::SINGLE) => f.write_str(" by indexer"),
+            KeyRank::Pools => f.write_str(" pools by indexer"),
             KeyRank::Window(window) if window.is_spread => write!(
                 f,
                 " in windows of patches {} rows and {} columns apart",

@@ -68,6 +68,7 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
                 causal: *causal,
                 window: window.map(|window| window.turned(*causal)),
                 streaming: None,
+                pools: None,
             };
         }
         Given::Window(width) => attention.mask = Mask::with_width(attention.mask.causal, *width),

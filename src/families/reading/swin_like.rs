@@ -205,12 +205,19 @@ pub fn read(
         note_bias(reader, "learned values, by distance in rows and in columns");
     }
     // A backbone gives its stages through norms of their own.
-    let of_stage = format!("{base}hidden_states_norms.stage{}", stages.len());
-    let last = if tensors.contains(&format!("{of_stage}.weight")) {
-        Some(norm(EPS).named(tensors, &of_stage, d_model))
-    } else {
-        let name = like.last_norm.map(|name| format!("{base}{name}"));
-        name.map(|name| norm(eps).named(tensors, &name, d_model))
+    let n_stages = stages.len();
+    let outside = base.strip_suffix("model.").unwrap_or(&base);
+    let of_stage = [
+        format!("{base}hidden_states_norms.stage{n_stages}"),
+        format!("{outside}hidden_states_norms.{}", n_stages - 1),
+    ];
+    let is_stored = |name: &&String| tensors.contains(&format!("{name}.weight"));
+    let last = match of_stage.iter().find(is_stored) {
+        Some(name) => Some(norm(EPS).named(tensors, name, d_model)),
+        None => {
+            let name = like.last_norm.map(|name| format!("{base}{name}"));
+            name.map(|name| norm(eps).named(tensors, &name, d_model))
+        }
     };
     let mut spec = ModelSpec {
         d_model,

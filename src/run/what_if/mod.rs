@@ -148,7 +148,7 @@ fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()
     if !has_other_keys {
         return Err(no_mask(what_if));
     }
-    let problem = "keys of another grid or of two stacks have no order with queries, and no mask; expected a place whose keys are at the positions of its queries";
+    let problem = "keys of another grid, of two stacks or of pools have no order with queries, and no mask; expected a place whose keys are at the positions of its queries";
     Err(Error::Setting(format!("--what-if {what_if}: {problem}")))
 }
 
@@ -333,5 +333,7 @@ fn knob(attention: &mut AttentionSpec, change: Change) {
 /// Whether the places of a picture decide which keys a query sees, so that their number cannot be chosen.
 fn is_windowed(attention: &AttentionSpec) -> bool {
     let top = attention.top_keys;
-    top.is_some_and(|top| matches!(top.by, KeyRank::Window(_)))
+    let by_place = top.is_some_and(|top| matches!(top.by, KeyRank::Window(_)));
+    // An indexer ranks pools alone, and what has none keeps all of them.
+    by_place || attention.mask.pools.is_some() && top.is_none()
 }

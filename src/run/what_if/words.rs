@@ -206,6 +206,7 @@ fn mask(value: &str) -> Option<Change> {
             causal,
             window: None,
             streaming: None,
+            pools: None,
         }))
     };
     match value {

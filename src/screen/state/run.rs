@@ -283,6 +283,9 @@ impl Merged {
                 if key_grid.is_some_and(|key_grid| key_grid.of_both().is_some()) {
                     let keys = prompt.given().before(given);
                     all.keys.push((stack.stack, layer_idx, keys));
+                } else if let Some(pooled) = key_grid.and_then(|key_grid| key_grid.pooled()) {
+                    let keys = given.with_pools(pooled.size);
+                    all.keys.push((stack.stack, layer_idx, keys));
                 } else if let (Some(grid), Some(key_grid)) = (grid, key_grid) {
                     let grid = key_grid.to(stack.grid_of(layer_idx, grid));
                     let merge = stack.merged_before(layer_idx);

@@ -157,6 +157,7 @@ mod tests {
         causal: true,
         window: None,
         streaming: None,
+        pools: None,
     };
 
     /// The picture in glyphs: blank where masked, then dark, middle and bright.

@@ -6,7 +6,7 @@ use super::Walk;
 use crate::roles::{Division, Heads, Source, Use};
 use crate::{
     AddedConvolution, BiasGate, HeadExperts, HeadGrowth, IndexSource, KeyGrid, LatentSharing,
-    LinearSource, PairValues, PoolMaps, ProjectionSpec, SideStream,
+    LinearSource, PairValues, PoolMaps, PooledKeys, ProjectionSpec, SideStream,
 };
 
 impl<'a> Walk<'_, 'a> {
@@ -66,6 +66,9 @@ impl<'a> Walk<'_, 'a> {
                 None,
             );
         }
+        if let Some(pooled) = maps.pooled_keys() {
+            self.pools(name, pooled);
+        }
         let convolved = maps.convolved_inputs().map(|inputs| inputs.each());
         for (of, input) in convolved.into_iter().flatten() {
             for (nth, (tensor, shape)) in input.convolution.tensors().enumerate() {
@@ -110,7 +113,7 @@ impl<'a> Walk<'_, 'a> {
             }
         }
         if let Some(narrowed) = &maps.narrowed {
-            self.normed_map(format_args!("{name}.narrowed"), narrowed);
+            self.normed_map(format_args!("{name}.narrowed"), &narrowed.by);
         }
         let (shares, kept) = (maps.own_value_shares.as_ref(), maps.sum_with_kept.as_ref());
         self.optional_vector(
@@ -142,6 +145,21 @@ impl<'a> Walk<'_, 'a> {
         }
         if let Some(side) = &maps.side {
             self.side_stream(&format!("{name}.side."), side);
+        }
+    }
+
+    /// What makes keys of pools, and what picks among them.
+    fn pools(&mut self, name: &str, pooled: &'a PooledKeys) {
+        for (what, source) in pooled.sources() {
+            self.linear(format_args!("{name}.{what}.values"), &source.values);
+            self.linear(format_args!("{name}.{what}.shares"), &source.shares);
+            let shape = vec![pooled.size, source.values.n_out()];
+            self.vector(format_args!("{name}.{what}.places"), &source.places, shape);
+            self.norm(format_args!("{name}.{what}.norm"), Some(&source.norm), None);
+        }
+        if let Some(picks) = &pooled.picks {
+            self.linear(format_args!("{name}.index_q"), &picks.q);
+            self.linear(format_args!("{name}.index_weights"), &picks.weights);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a feed-forward layer reads: its maps, or a router and experts.
 
 use super::Walk;
-use crate::roles::Use;
+use crate::roles::{Division, Source, Use};
 use crate::{FeedForward, MlpSpec};
 
 impl<'a> Walk<'_, 'a> {
@@ -21,6 +21,11 @@ impl<'a> Walk<'_, 'a> {
         if let Some(bias) = &experts.rule.choice_bias {
             let key = format_args!("{name}router.choice");
             self.vector(key, &bias.tensor, bias.shape.clone());
+        }
+        if let Some(table) = &experts.rule.by_token {
+            let (tensor, shape) = (&table.tensor, vec![table.d_vocab, experts.rule.n_used]);
+            let key = format_args!("{name}router.by_token");
+            self.push(key, Source::Numbers { tensor, shape }, Division::None);
         }
         for (idx, mlp) in experts.experts.iter().enumerate() {
             self.with_use(Use::Expert(idx), |walk| {

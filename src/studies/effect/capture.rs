@@ -166,7 +166,7 @@ pub fn of_blocks(model: &Model) -> Result<()> {
     }
     if model.spec.stacks.iter().any(StackSpec::reads_grid) {
         let problem = format!(
-            "{}: its layers read the patches around each, or keys of another grid or of two stacks, so that queries and keys are not the same positions; the statistics and maps of each layer work",
+            "{}: its layers read the patches around each, or keys of another grid, of two stacks or of pools, so that queries and keys are not the same positions; the statistics and maps of each layer work",
             model.spec.family
         );
         return Err(Error::Setting(problem));

@@ -141,6 +141,7 @@ mod tests {
             causal: false,
             window: None,
             streaming: None,
+            pools: None,
         };
         let visibility = Visibility::of_self(mask, N, None);
         let head = Head::of(&visibility, &pattern, Some(&scores), None, &|_, _| true);
@@ -192,6 +193,7 @@ mod tests {
                 causal: false,
                 window: None,
                 streaming: None,
+                pools: None,
             };
             let visibility = Visibility::of_self(mask, 3, None);
             let scores = [0.0, 1.0, 2.0, 2.0, 0.0, 1.0, 1.0, 2.0, 0.0];

@@ -51,6 +51,7 @@ impl Reads<'_> {
                 causal: of.causal,
                 window,
                 streaming: None,
+                pools: None,
             },
             softcap: of.softcap,
             bias,
