@@ -19,10 +19,12 @@ enum WrapperRule {
     ReadsPrefixes,
     /// Reads a text as a prefix in every version, and writes no words behind it.
     ReadsAlone,
+    /// Each phrase of a text sees itself alone, which is not done here.
+    InPhrases,
 }
 
 /// The wrappers that differ from most, by their `model_type`.
-const WRAPPER_RULES: [(&str, WrapperRule); 22] = [
+const WRAPPER_RULES: [(&str, WrapperRule); 24] = [
     ("blip-2", WrapperRule::WholeInside),
     ("colpali", WrapperRule::ReadsPrefixes),
     ("gemma3n", WrapperRule::WholeInside),
@@ -30,6 +32,7 @@ const WRAPPER_RULES: [(&str, WrapperRule); 22] = [
     ("gemma4_unified", WrapperRule::WholeInside),
     ("granite_docling", WrapperRule::WholeInside),
     ("granite_speech", WrapperRule::WholeInside),
+    ("grounding-dino", WrapperRule::InPhrases),
     ("hyperclovax_vision_v2", WrapperRule::WholeInside),
     ("inkling_mm_model", WrapperRule::WholeInside),
     ("instructblip", WrapperRule::WholeInside),
@@ -37,6 +40,7 @@ const WRAPPER_RULES: [(&str, WrapperRule); 22] = [
     ("kosmos-2", WrapperRule::WholeInside),
     ("llama4", WrapperRule::WholeInside),
     ("mistral_large4", WrapperRule::WholeInside),
+    ("mm-grounding-dino", WrapperRule::InPhrases),
     ("muse_glimmer", WrapperRule::WholeInside),
     ("muse_spark", WrapperRule::WholeInside),
     ("paligemma", WrapperRule::ReadsPrefixes),
@@ -100,6 +104,9 @@ impl Wrapper {
         said.extend(self.head(spec));
         if self.reads_prefixes() {
             said.push(self.prefix(spec));
+        }
+        if self.otherwise == Some(WrapperRule::InPhrases) {
+            said.push("its encoder of texts alone is read, and sees a whole text: in the detector, the words of a phrase, up to its full stop, see each other alone, and positions begin anew with each".to_owned());
         }
         said
     }
