@@ -175,6 +175,9 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     if let Some(stem) = &embed.sound {
         list.word(Computation, "stem", stem.words());
     }
+    if let Some(chain) = embed.first_chain() {
+        list.word(Computation, "stem", chain.words());
+    }
     let table = table_words(embed.positions.as_ref());
     let kind = match &embed.positions {
         Some(PositionTable::Sinusoid(_)) => Computation,
@@ -494,6 +497,7 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         Some(NormKind::LayerNorm) => "layer_norm",
         Some(NormKind::RmsNorm) => "rms_norm",
         Some(NormKind::Fixed) if norm.is_some_and(|norm| norm.statistics.is_some()) => "batch_norm",
+        Some(NormKind::Fixed) if norm.is_some_and(|norm| norm.groups.is_some()) => "group_norm",
         Some(NormKind::Fixed) => "gain and bias alone",
         Some(NormKind::Tanh) => "tanh",
     };

@@ -55,6 +55,8 @@ fn embed(
         n_in: 1,
         n_out: d_model,
         is_by_channel: false,
+        is_line: false,
+        apart: 1,
         n_wide: patch,
         strides,
         padding: [0; 2],

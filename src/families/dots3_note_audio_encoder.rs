@@ -93,6 +93,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_in: if nth == 1 { 1 } else { n_channels },
         n_out: n_channels,
         is_by_channel: false,
+        is_line: false,
+        apart: 1,
         n_wide: PLANE[0],
         strides: [PLANE[1]; 2],
         padding: [1; 2],

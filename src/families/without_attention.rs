@@ -95,8 +95,6 @@ const DEFORMABLE: &str =
 const OF_ANOTHER: &str = "its layers attend to keys and values that another model computes";
 const MASKS: &str =
     "its pictures pass through convolutions, and what attends to them to find masks is not read";
-const AMONG_CONVOLUTIONS: &str =
-    "its convolutions, between which one head attends from place to place, are not read";
 
 const BOXES: &str = "where its queries look follows from boxes that each layer moves";
 const DIFFUSION: &str = "a step of diffusion scales and shifts the rows of every layer";
@@ -104,7 +102,6 @@ const POINTS: &str = "points of two pictures attend to each other, and another m
 
 /// Every such type that is known to have softmax attention, sorted, with why it is not read.
 const NOT_READ: &[(&str, &str)] = &[
-    ("apertus1p5_vision_tokenizer", AMONG_CONVOLUTIONS),
     (
         "blt",
         "its bytes attend to patches before they see each other, and its patches to bytes",
@@ -117,7 +114,6 @@ const NOT_READ: &[(&str, &str)] = &[
         "canine",
         "convolutions make fewer rows of its characters for the middle layers, and all of them again for the last",
     ),
-    ("chameleon_vqgan", AMONG_CONVOLUTIONS),
     (
         "clap_audio_model",
         "it folds a spectrogram into a square, whose patches see windows that every other layer shifts",
@@ -141,7 +137,6 @@ const NOT_READ: &[(&str, &str)] = &[
         "efficientloftr",
         "two pictures attend to each other, through convolutions that make fewer places of each",
     ),
-    ("emu3_vqgan", AMONG_CONVOLUTIONS),
     (
         "florence_vision",
         "every other layer attends from channel to channel, not from place to place",
@@ -168,7 +163,6 @@ const NOT_READ: &[(&str, &str)] = &[
         "inkling2_text",
         "each branch reads a learned mix of the states between earlier layers",
     ),
-    ("janus_vqgan", AMONG_CONVOLUTIONS),
     (
         "layoutlmv2",
         "convolutions make rows of a page, which stand behind those of its text in every layer",
@@ -181,10 +175,6 @@ const NOT_READ: &[(&str, &str)] = &[
     (
         "mllama_vision_model",
         "it cuts a picture into tiles, whose padding sees all rows but padding, and is seen by the others",
-    ),
-    (
-        "mobilevit",
-        "its convolutions, between which patches attend to each other, are not read",
     ),
     (
         "molmo2_adapter",
@@ -209,14 +199,9 @@ const NOT_READ: &[(&str, &str)] = &[
     ),
     ("superglue", POINTS),
     (
-        "swin2sr",
-        "its convolutions, between which windows of patches attend to each other, are not read",
-    ),
-    (
         "vits",
         "what a head takes of a key depends on its distance too (relative values)",
     ),
-    ("wavtokenizer", AMONG_CONVOLUTIONS),
     (
         "xclip_vision_model",
         "in each layer every frame sends a message to all others, which its patches see",

@@ -33,6 +33,8 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub pre: Option<O::Norm<'a>>,
     pub pre_gate: Option<NormGate<'a, O>>,
     /// The norm of so many first rows.
+    /// The number of groups whose values `pre` normalises over all rows, and its epsilon.
+    pub pre_groups: Option<(usize, f32)>,
     pub pre_firsts: Option<(usize, O::Norm<'a>)>,
     pub q: O::Linear<'a>,
     /// `None`, like `v` below, where an earlier layer provides keys and values.
@@ -101,6 +103,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
         Ok(Self {
             pre: shelf.optional_norm(pre)?,
             pre_gate: NormGate::read(shelf, pre)?,
+            pre_groups: pre.as_ref().and_then(|norm| Some((norm.groups?, norm.eps))),
             pre_firsts: match pre.as_ref().and_then(|norm| norm.of_firsts.as_deref()) {
                 Some((n, norm)) => Some((*n, shelf.norm(norm)?)),
                 None => None,

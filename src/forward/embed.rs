@@ -9,7 +9,9 @@ use attnscope_spec::{
     Sines, StackSpec, TableSource,
 };
 
+use super::chain::run_chain;
 use super::patches::{patch_positions, patch_rows};
+use super::planes::Plane;
 use super::rounded::round_rows;
 use super::rows;
 use super::sequence::Sequence;
@@ -54,6 +56,9 @@ pub fn embed<O: Ops>(
             rows
         }
     }; // [position, d_embed]
+    if let Some(patches) = &spec.patches {
+        width = patches.width();
+    }
     if spec.scale != 1.0 {
         rows.iter_mut().for_each(|value| *value *= spec.scale);
     }
@@ -113,6 +118,14 @@ pub fn embed<O: Ops>(
             _ => continue,
         }
         std::mem::swap(resid, scratch);
+    }
+    if let Some(chain) = spec.chain.as_deref() {
+        let host = ops.get(resid)?;
+        let plane = Plane::of_patches(host.values.to_vec(), host.width, [sequence.len(), 1])?;
+        drop(host);
+        let pace = &|| false;
+        let plane = run_chain(chain, &plane, WeightReader::new(ops, tensors, pace))?;
+        ops.put_own(plane.values, plane.n_channels, resid)?;
     }
     if let Some(joined) = spec.joined.as_deref() {
         let width = joined.table.width;

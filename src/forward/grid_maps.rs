@@ -253,9 +253,32 @@ fn convolved<O: Ops>(
 pub(super) fn over_patches<O: Ops>(
     context: &BlockContext<'_, O>,
     rows: &mut O::Buffer,
+    of: impl FnMut(&Plane) -> Result<Plane>,
+) -> Result<()> {
+    over_plane(context, grid_of(context)?, rows, of)
+}
+
+/// Replaces the patches of each copy of a picture, or the positions of each copy of a sequence, by what is computed of them as a plane.
+pub(super) fn over_places<O: Ops>(
+    context: &BlockContext<'_, O>,
+    rows: &mut O::Buffer,
+    of: impl FnMut(&Plane) -> Result<Plane>,
+) -> Result<()> {
+    let grid = context.sequence.grid();
+    over_plane(
+        context,
+        grid.unwrap_or([context.sequence.len(), 1]),
+        rows,
+        of,
+    )
+}
+
+fn over_plane<O: Ops>(
+    context: &BlockContext<'_, O>,
+    grid: [usize; 2],
+    rows: &mut O::Buffer,
     mut of: impl FnMut(&Plane) -> Result<Plane>,
 ) -> Result<()> {
-    let grid = grid_of(context)?;
     let (mut values, mut width) = (Vec::new(), 0);
     {
         let host = context.ops.get(rows)?;

@@ -4,9 +4,10 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, Ops};
 use attnscope_spec::{Joining, MergeSpec, SquareMap, StagePlaces, TableSource};
 
+use super::chain::run_chain;
 use super::conformer::halve_rows;
 use super::context::BlockContext;
-use super::grid_maps::over_patches;
+use super::grid_maps::{over_patches, over_places};
 use super::planes::{Plane, convolve};
 use super::steps::normed_in_place;
 
@@ -30,6 +31,9 @@ pub(super) fn merge_patches<O: Ops>(
             // No activation follows the convolution itself.
             convolve(convolution, Activation::Relu, plane, shelf)
         })?,
+        Joining::Chain(chain) => {
+            over_places(context, resid, |plane| run_chain(chain, plane, shelf))?
+        }
         Joining::Halves(module) => halve_rows(context, module, resid)?,
         Joining::SideBySide { side, .. } => over_patches(context, resid, |plane| {
             Ok(side_by_side((*side, true), plane))

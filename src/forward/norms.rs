@@ -14,6 +14,10 @@ use super::rounded::round_read;
 pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
     let read = |name: &String| -> Result<Cow<'a, [f32]>> {
         let stored = tensors.expect(name, &source.gain_shape)?.widen()?;
+        let stored = match stored {
+            all if !source.has_conditions => all,
+            all => Cow::Owned(all.iter().take(source.width).copied().collect()),
+        };
         Ok(round_read(stored, source.rounded))
     };
     let mut parts = source

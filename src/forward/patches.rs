@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 
+use attnscope_checkpoint::Tensors;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Ops;
 use attnscope_prompt::{Picture, taps};
-use attnscope_spec::{Model, PatchLayout, PatchSpec, Resampling};
+use attnscope_spec::{Chain, Model, PatchLayout, PatchMap, PatchSpec, Resampling};
 
+use super::chain::run_chain;
 use super::embed::apply_norm;
 use super::moments::add_moment_rows;
+use super::planes::Plane;
 use super::sequence::Sequence;
 use super::weights::WeightReader;
 
@@ -56,7 +59,21 @@ pub(super) fn patch_rows<O: Ops>(
         .iter()
         .filter_map(|id| (*id as usize).checked_sub(n_first))
         .collect();
-    let mut values = Vec::with_capacity(patches.len() * spec.projection.n_in);
+    let map = match &spec.map {
+        PatchMap::Linear(map) => map,
+        PatchMap::Chain(chain) => {
+            let all = chained_rows(ops, tensors, chain, picture)?;
+            let row = |patch: usize| all.get(patch * width..(patch + 1) * width);
+            let mut rows = Vec::with_capacity(ids.len() * width);
+            for id in ids.iter().map(|id| *id as usize) {
+                let learned = learned.get(id * width..(id + 1) * width);
+                let row = id.checked_sub(n_first).map_or(learned, row);
+                rows.extend_from_slice(row.unwrap_or_default());
+            }
+            return Ok(rows);
+        }
+    };
+    let mut values = Vec::with_capacity(patches.len() * map.n_in);
     for patch_idx in patches.iter().copied() {
         let first = values.len();
         picture.patch(patch_idx, &mut values);
@@ -72,12 +89,12 @@ pub(super) fn patch_rows<O: Ops>(
     } else {
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
-        ops.put(&values, spec.projection.n_in, &mut from)?;
+        ops.put(&values, map.n_in, &mut from)?;
         if let Some(norm) = &spec.value_norm {
             apply_norm(ops, model, norm, &from, &mut to)?;
             std::mem::swap(&mut from, &mut to);
         }
-        let weights = WeightReader::new(ops, tensors, pace).linear(&spec.projection)?;
+        let weights = WeightReader::new(ops, tensors, pace).linear(map)?;
         ops.linear(&from, &weights, &mut to, pace)?;
         if let Some(norm) = &spec.row_norm {
             apply_norm(ops, model, norm, &to, &mut from)?;
@@ -95,6 +112,29 @@ pub(super) fn patch_rows<O: Ops>(
         }
     }
     Ok(rows)
+}
+
+/// The rows that a chain of convolutions makes of all pixels. // [patch, width]
+fn chained_rows<O: Ops>(
+    ops: &O,
+    tensors: &Tensors,
+    chain: &Chain,
+    picture: &Picture,
+) -> Result<Vec<f32>> {
+    let size = picture.size();
+    let values = channels_last(picture.values(), chain.n_in);
+    let pixels = Plane::of_patches(values, chain.n_in, size)?;
+    let pace = &|| false;
+    let plane = run_chain(chain, &pixels, WeightReader::new(ops, tensors, pace))?;
+    let (found, grid) = ([plane.n_rows, plane.n_columns], picture.grid());
+    if found != grid {
+        let problem = format!(
+            "expected {} × {} places behind the convolutions, found {} × {}",
+            grid[1], grid[0], found[1], found[0]
+        );
+        return Err(Error::Prompt(problem));
+    }
+    Ok(plane.values)
 }
 
 /// Repeats the channels of the last patch by frames, and puts its values in the order of its map. // values from `first` on: [channel, pixel]

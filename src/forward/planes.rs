@@ -1,5 +1,7 @@
 //! Convolutions over a plane: the frames and bands of a spectrogram, or the patches of a picture.
 
+use std::borrow::Cow;
+
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Activation, HostLinear, HostWeight, Ops};
 use attnscope_spec::PlaneConvolution;
@@ -125,9 +127,23 @@ pub(super) fn convolve<O: Ops>(
     plane: &Plane,
     shelf: WeightReader<'_, O>,
 ) -> Result<Plane> {
+    let weight = shelf.tensors.expect(&spec.weight, &spec.shape())?.widen()?;
+    convolve_by(spec, weight, activation, plane, shelf)
+}
+
+/// Convolves a plane with a kernel that was read. // weight: as its spec has it
+///
+/// # Errors
+/// As for [`convolve`].
+pub(super) fn convolve_by<O: Ops>(
+    spec: &PlaneConvolution,
+    weight: Cow<'_, [f32]>,
+    activation: Activation,
+    plane: &Plane,
+    shelf: WeightReader<'_, O>,
+) -> Result<Plane> {
     let n_rows = spec.n_along(plane.n_rows, 0);
     let n_columns = spec.n_along(plane.n_columns, 1);
-    let weight = shelf.tensors.expect(&spec.weight, &spec.shape())?.widen()?;
     let bias = match &spec.bias {
         Some(name) => Some(shelf.vector(name, spec.n_out)?),
         None => None,
@@ -139,7 +155,7 @@ pub(super) fn convolve<O: Ops>(
             values.extend(by_channel(spec, (&weight, &bias), plane, (row, n_columns)));
         }
     } else {
-        let width = spec.n_in * spec.n_wide * spec.n_wide;
+        let width = spec.n_in * spec.n_read();
         let linear = shelf.ops.linear_weights(HostLinear {
             n_out: spec.n_out,
             n_in: width,
@@ -182,7 +198,12 @@ fn channels<'a>(
     in_kernel: [usize; 2],
 ) -> Option<&'a [f32]> {
     let place = |nth: usize, n: usize| {
-        let place = (at[nth] * spec.strides[nth] + in_kernel[nth]).checked_sub(spec.padding[0])?;
+        let place = if spec.is_line && nth == 1 {
+            at[nth]
+        } else {
+            let place = at[nth] * spec.strides[nth] + in_kernel[nth] * spec.apart;
+            place.checked_sub(spec.padding[0])?
+        };
         (place < n).then_some(place)
     };
     let (row, column) = (place(0, plane.n_rows)?, place(1, plane.n_columns)?);
@@ -192,17 +213,17 @@ fn channels<'a>(
 
 /// The inputs of a row of outputs. // [column, channel · kernel row · kernel column]
 fn around(spec: &PlaneConvolution, plane: &Plane, row: usize, n_columns: usize) -> Vec<f32> {
-    let wide = spec.n_wide;
-    let width = spec.n_in * wide * wide;
+    let (n_read, across) = (spec.n_read(), spec.n_across().max(1));
+    let width = spec.n_in * n_read;
     let mut around = vec![0.0; n_columns * width];
     for (column, to) in around.chunks_mut(width.max(1)).enumerate() {
-        for nth in 0..wide * wide {
-            let in_kernel = [nth / wide, nth % wide];
+        for nth in 0..n_read {
+            let in_kernel = [nth / across, nth % across];
             let Some(from) = channels(spec, plane, [row, column], in_kernel) else {
                 continue;
             };
             for (channel, value) in from.iter().enumerate() {
-                to[channel * wide * wide + nth] = *value;
+                to[channel * n_read + nth] = *value;
             }
         }
     }
@@ -216,11 +237,11 @@ fn by_channel(
     plane: &Plane,
     (row, n_columns): (usize, usize),
 ) -> Vec<f32> {
-    let n_in_kernel = spec.n_wide * spec.n_wide;
+    let (n_in_kernel, across) = (spec.n_read(), spec.n_across().max(1));
     let mut sums = bias.repeat(n_columns);
     for (column, sums) in sums.chunks_mut(spec.n_out.max(1)).enumerate() {
         for nth in 0..n_in_kernel {
-            let in_kernel = [nth / spec.n_wide, nth % spec.n_wide];
+            let in_kernel = [nth / across, nth % across];
             let Some(from) = channels(spec, plane, [row, column], in_kernel) else {
                 continue;
             };
@@ -244,6 +265,8 @@ mod tests {
             n_in: 1,
             n_out: 1,
             is_by_channel,
+            is_line: false,
+            apart: 1,
             n_wide: 3,
             strides: [2; 2],
             padding,
@@ -280,6 +303,37 @@ mod tests {
             let sum: f32 = from.iter().zip(&kernel).map(|(a, b)| a * b).sum();
             assert_eq!(*found, sum + 0.5);
         }
+    }
+
+    #[test]
+    fn a_line_reads_the_rows_of_its_column_alone() {
+        let plane = Plane::of_rows((1..=5).map(|v| v as f32).collect(), 1);
+        let line = PlaneConvolution {
+            is_line: true,
+            strides: [1; 2],
+            ..spec([1, 1], false)
+        };
+        assert_eq!((line.to([5, 1]), line.shape()), ([5, 1], vec![1, 1, 3]));
+        assert_eq!(around(&line, &plane, 0, 1), [0.0, 1.0, 2.0]);
+        let apart = PlaneConvolution { apart: 2, ..line };
+        assert_eq!(apart.to([5, 1]), [3, 1]);
+        assert_eq!(around(&apart, &plane, 1, 1), [1.0, 3.0, 5.0]);
+        let by_channel = PlaneConvolution {
+            is_by_channel: true,
+            ..apart
+        };
+        let kernel = [1.0, 10.0, 100.0];
+        assert_eq!(
+            by_channel_of(&by_channel, &kernel, &plane),
+            [420.0, 531.0, 42.0]
+        );
+    }
+
+    /// All outputs of a kernel by channel, without a bias.
+    fn by_channel_of(one: &PlaneConvolution, kernel: &[f32], plane: &Plane) -> Vec<f32> {
+        let rows = 0..one.n_along(plane.n_rows, 0);
+        rows.flat_map(|row| by_channel(one, (kernel, &[0.0]), plane, (row, 1)))
+            .collect()
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::emit::emit;
 use super::gates::open_gates;
 use super::global_tokens::project_globals;
 use super::grid_maps::{convolve_input, keep_largest};
+use super::group_norm::in_groups;
 use super::growth::grow_rows;
 use super::head_experts::{choose_heads, for_all_groups};
 use super::hook::{Hook, Hooks};
@@ -118,7 +119,8 @@ pub(super) fn project_only<O: Ops>(
         // Queries are pooled of the keys' patches, which are normed.
         (_, Some(memory)) if pooling.is_some() => memory.hidden,
         (Some(norm), _) => {
-            ops.norm(resid, norm, &mut s.normed)?;
+            let grouped = in_groups(context, weights.pre_groups, resid)?;
+            ops.norm(grouped.as_ref().unwrap_or(resid), norm, &mut s.normed)?;
             open_norm(context, weights.pre_gate.as_ref(), &mut s.normed)?;
             norm_firsts(context, weights.pre_firsts.as_ref(), resid, &mut s.normed)?;
             &s.normed

@@ -3,7 +3,9 @@
 use attnscope_checkpoint::{Dtype, Tensors};
 use attnscope_compute::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
 use attnscope_forward::Input;
-use attnscope_spec::{BlockRow, BlockSpec, LinearSource, Model, Stack, StackSpec, TokenMixer};
+use attnscope_spec::{
+    BlockRow, BlockSpec, Joining, LinearSource, Model, Stack, StackSpec, TokenMixer,
+};
 
 use super::job::Options;
 use super::pipeline::KEEP_BYTES;
@@ -76,6 +78,8 @@ impl MemoryNeed {
             Some(budget) => 2 * budget.min(n_layers * n_longest * d_row * VALUE) + all_rows,
             None => 0,
         };
+        let chains = inputs.iter().map(|input| of_chains(model, input)).max();
+        let values = values + CHAIN_COPIES * chains.unwrap_or(0);
         Self {
             weights: weights.unwrap_or(0),
             working: values * VALUE + n_bits / 8 + all_rows.div_ceil(n_layers) + LOGIT_BYTES,
@@ -95,6 +99,27 @@ impl MemoryNeed {
     pub fn total(&self) -> usize {
         self.weights + self.working + self.kept
     }
+}
+
+/// How many times the values between two steps of a chain of convolutions are in memory: read, written, added to, and on the device.
+const CHAIN_COPIES: usize = 5;
+
+/// The most values between two steps of the convolutions before, between and behind layers.
+fn of_chains(model: &Model, input: &Input) -> usize {
+    let (stack, sequence) = (model.spec.main_stack(), &input.sequence);
+    let picture = sequence.picture.as_deref();
+    let size = picture.map_or([sequence.len(), 1], |picture| picture.size());
+    let before = stack.embed.first_chain();
+    let before = before.map_or(0, |chain| chain.n_values(size));
+    let of_block = |(layer_idx, block): (usize, &BlockSpec)| match &block.merge.as_ref()?.joining {
+        Joining::Chain(chain) => {
+            let grid = sequence.grid().map(|grid| stack.grid_of(layer_idx, grid));
+            Some(chain.n_values(grid.unwrap_or([sequence.len(), 1])))
+        }
+        _ => None,
+    };
+    let behind = stack.blocks().iter().enumerate().filter_map(of_block);
+    behind.fold(before, usize::max)
 }
 
 /// Bytes of a layer's linear maps after conversion; of experts, one at a time.

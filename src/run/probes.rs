@@ -356,10 +356,14 @@ fn padding<'m>(model: &'m Model, input: &Input) -> Prepared<'m, InvarianceProbe>
     // Padding on the left is not tried where it changes the text's values by design: `PositionRule::Shifted` counts it, some mixers,
     // global tokens and experts of limited room read it, and it moves a text against blocks and pools of keys.
     let blocks = || model.spec.stacks.iter().flat_map(|stack| stack.blocks());
-    if blocks().any(|block| {
-        let mixer = block.other_mixer();
-        mixer.is_some_and(TokenMixer::reads_both_sides) || block.feed_forward.mixes_rows()
-    }) {
+    let mut stacks = model.spec.stacks.iter();
+    let is_chained = stacks.any(|stack| stack.embed.chain.is_some());
+    if is_chained
+        || blocks().any(|block| {
+            let mixer = block.other_mixer();
+            mixer.is_some_and(TokenMixer::reads_both_sides) || block.feed_forward.mixes_rows()
+        })
+    {
         return Err("its convolutions reach into padding on both sides by design".to_owned());
     }
     let mut embeds = model.spec.stacks.iter().map(|stack| &stack.embed);

@@ -2,7 +2,8 @@
 
 use attnscope_compute::ops::Activation;
 
-use super::patches::PatchSpec;
+use super::chain::Chain;
+use super::patches::{PatchMap, PatchSpec};
 use super::rounded::WeightFormat;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::stem::SoundStem;
@@ -46,6 +47,8 @@ pub struct EmbedSpec {
     pub projects_first: bool,
     /// Applies the norm after the projection.
     pub norms_projected: bool,
+    /// Convolutions over the rows of tokens, behind all others.
+    pub chain: Option<Box<Chain>>,
     /// Learned rows that stand before those of tokens in all layers, and are left out behind the last.
     pub joined: Option<Box<JoinedRows>>,
     /// Rounds tables of tokens, positions, token types and biases after they were read; in blocks, the table of tokens alone. Set by
@@ -75,6 +78,7 @@ impl EmbedSpec {
             projection: None,
             projects_first: false,
             norms_projected: false,
+            chain: None,
             joined: None,
             rounded: None,
         }
@@ -132,6 +136,14 @@ pub struct MadePart {
 }
 
 impl EmbedSpec {
+    /// The convolutions that make the rows of the first layer, of a picture or of tokens.
+    pub fn first_chain(&self) -> Option<&Chain> {
+        match self.patches.as_deref().map(|patches| &patches.map) {
+            Some(PatchMap::Chain(chain)) => Some(chain),
+            _ => self.chain.as_deref(),
+        }
+    }
+
     /// Number of ids that a position may have.
     pub fn n_ids(&self) -> usize {
         let n_summaries = usize::from(self.summary.is_some());

@@ -7,6 +7,7 @@ mod added_convolution;
 mod added_places;
 mod block;
 mod bottleneck;
+mod chain;
 mod conformer;
 mod decoder_start;
 mod difference;
@@ -49,6 +50,7 @@ pub use added_convolution::AddedConvolution;
 pub use added_places::{AddedPlaces, PlaceRows};
 pub use block::{BlockSpec, CrossSpec, Mixer};
 pub use bottleneck::{Bottleneck, NormedMap};
+pub use chain::{Chain, ChainStep, MomentConvolution};
 pub use conformer::{ChannelNorm, ConformerSpec, ConvolutionModule, LabelGuess};
 pub use decoder_start::{DecoderInput, DecoderStart, Forced};
 pub use difference::DifferenceSource;
@@ -78,8 +80,8 @@ pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
 pub use patches::{
-    GridPositions, LearnedTokens, LinePositions, MomentRows, PatchLayout, PatchSpec, Resampling,
-    TilePositions,
+    GridPositions, LearnedTokens, LinePositions, MomentRows, PatchLayout, PatchMap, PatchSpec,
+    Resampling, TilePositions,
 };
 pub use place::{Grid, Place, Places, Stack};
 pub use planes::PlaneConvolution;

@@ -4,8 +4,10 @@
 use attnscope_compute::ops::Activation;
 
 use super::block::BlockSpec;
+use super::chain::Chain;
 use super::conformer::ConvolutionModule;
 use super::grid_maps::KeyGrid;
+use super::patches::PatchSpec;
 use super::planes::PlaneConvolution;
 use super::source::{LinearSource, NormSource};
 use super::stack::StackSpec;
@@ -29,6 +31,8 @@ pub enum Joining {
     Squares(Box<SquareMap>),
     /// A convolution over the patches, whose windows may overlap.
     Convolution(PlaneConvolution),
+    /// A chain of convolutions over the patches.
+    Chain(Box<Chain>),
     /// None: the next block itself pools the patches of a square, which stand side by side until then, row after row.
     SideBySide {
         /// Rows, and columns, of patches in a square.
@@ -105,6 +109,7 @@ impl MergeSpec {
         match &self.joining {
             Joining::Squares(squares) => from.map(|n| n.div_ceil(squares.side.max(1))),
             Joining::Convolution(convolution) => convolution.to(from),
+            Joining::Chain(chain) => chain.to(from),
             Joining::SideBySide { side, .. } => from.map(|n| n / (*side).max(1)),
             Joining::Halves(_) => from,
         }
@@ -114,6 +119,7 @@ impl MergeSpec {
     pub fn n_to(&self, n: usize) -> usize {
         match &self.joining {
             Joining::Halves(_) => n / 2,
+            Joining::Chain(chain) => chain.to([n, 1])[0],
             Joining::Squares(_) | Joining::Convolution(_) | Joining::SideBySide { .. } => n,
         }
     }
@@ -123,8 +129,17 @@ impl MergeSpec {
         match &self.joining {
             Joining::Squares(squares) => squares.map.n_out(),
             Joining::Convolution(convolution) => convolution.n_out,
+            Joining::Chain(chain) => chain.n_out(),
             Joining::SideBySide { side, width } => side * side * width,
             Joining::Halves(module) => module.out.n_out(),
+        }
+    }
+
+    /// Width of what a chain of convolutions keeps beside the rows of the next stage.
+    pub fn n_beside(&self) -> usize {
+        match &self.joining {
+            Joining::Chain(chain) => chain.n_beside(),
+            _ => 0,
         }
     }
 
@@ -138,15 +153,21 @@ impl MergeSpec {
     pub fn norms(&self) -> impl Iterator<Item = &NormSource> {
         let of_squares = match &self.joining {
             Joining::Squares(squares) => squares.norm.as_ref(),
-            Joining::Convolution(_) | Joining::SideBySide { .. } | Joining::Halves(_) => None,
+            Joining::Convolution(_)
+            | Joining::Chain(_)
+            | Joining::SideBySide { .. }
+            | Joining::Halves(_) => None,
         };
         self.rows.iter().chain(of_squares).chain(&self.behind)
     }
 
-    /// The tensors that are neither maps nor norms, with their shapes.
+    /// The tensors that are neither maps nor norms, nor in a chain, with their shapes.
     pub fn tensors(&self) -> impl Iterator<Item = (&String, Vec<usize>)> {
         let convolution = match &self.joining {
-            Joining::Squares(_) | Joining::SideBySide { .. } | Joining::Halves(_) => None,
+            Joining::Squares(_)
+            | Joining::Chain(_)
+            | Joining::SideBySide { .. }
+            | Joining::Halves(_) => None,
             Joining::Convolution(convolution) => Some(convolution.tensors()),
         };
         let places = self.places.iter().flat_map(|places| places.tensors());
@@ -166,6 +187,7 @@ impl MergeSpec {
                 format!("squares of {side} × {side} patches{order}{norm}{hidden}{mean}")
             }
             Joining::Convolution(convolution) => format!("convolution {}", convolution.words()),
+            Joining::Chain(chain) => chain.words(),
             Joining::SideBySide { side, .. } => {
                 format!("squares of {side} × {side} patches, side by side")
             }
@@ -219,6 +241,17 @@ impl StackSpec {
     fn merges_before(&self, layer_idx: usize) -> impl Iterator<Item = &MergeSpec> {
         let before = self.blocks().iter().take(layer_idx);
         before.filter_map(|block| block.merge.as_deref())
+    }
+
+    /// Width of what chains of convolutions before a layer keep beside its residual, for chains behind it.
+    pub fn n_beside(&self, layer_idx: usize) -> usize {
+        match self.merged_before(layer_idx) {
+            Some(merge) => merge.n_beside(),
+            None => {
+                let patches = self.embed.patches.as_deref();
+                patches.map_or(0, PatchSpec::n_beside)
+            }
+        }
     }
 
     /// Whether the rows of a layer's input hold several patches each, which its block pools.

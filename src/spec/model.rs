@@ -75,9 +75,10 @@ impl ModelSpec {
     pub fn d_resid(&self, stack: &StackSpec, layer_idx: usize) -> usize {
         match (stack.merged_width(layer_idx), &stack.last_map) {
             (Some(width), _) => width,
-            (None, _) if stack.is_staged() => match &stack.embed.projection {
-                Some(map) => map.n_out(),
-                None => stack.embed.tokens.width,
+            (None, _) if stack.is_staged() => match (&stack.embed.chain, &stack.embed.projection) {
+                (Some(chain), _) => chain.n_out(),
+                (None, Some(map)) => map.n_out(),
+                (None, None) => stack.embed.tokens.width,
             },
             (None, None) if stack.stack == Stack::Encoder && stack.n_layers() == 0 => {
                 stack.embed.tokens.width
@@ -120,7 +121,7 @@ impl ModelSpec {
                 Some(rows) => rows.width(),
                 None => match stack.merged_before(layer_idx) {
                     Some(merge) if stack.pools(layer_idx) => merge.width(),
-                    _ => self.d_resid(stack, layer_idx),
+                    _ => self.d_resid(stack, layer_idx) + stack.n_beside(layer_idx),
                 },
             },
         }

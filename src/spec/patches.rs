@@ -3,6 +3,7 @@
 use attnscope_prompt::PicturePreprocessing;
 pub use attnscope_prompt::Resampling;
 
+use super::chain::Chain;
 use super::source::{LinearSource, NormSource};
 
 /// How a picture becomes token rows. A token id is a row number: learned tokens come first, then patches.
@@ -10,8 +11,8 @@ use super::source::{LinearSource, NormSource};
 pub struct PatchSpec {
     /// How the picture is preprocessed before it is cut into patches.
     pub preprocessing: PicturePreprocessing,
-    /// Map from a patch's values to a row.
-    pub projection: LinearSource,
+    /// What makes rows of a picture's values.
+    pub map: PatchMap,
     /// A norm of a patch's values before the map.
     pub value_norm: Option<NormSource>,
     /// A norm of the row that the map gives; learned tokens are not normed.
@@ -26,6 +27,15 @@ pub struct PatchSpec {
     pub positions: Option<GridPositions>,
     /// Stored positions of rows and of columns, which are added; `None` if the model has none.
     pub lines: Option<[LinePositions; 2]>,
+}
+
+/// What makes rows of a picture's values.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PatchMap {
+    /// A map of each patch's values.
+    Linear(Box<LinearSource>),
+    /// Convolutions over all pixels, which give a row for each patch.
+    Chain(Box<Chain>),
 }
 
 /// Stored positions of the rows of a picture, or of its columns.
@@ -144,8 +154,19 @@ impl PatchSpec {
         self.firsts.iter().map(|learned| learned.n).sum()
     }
 
-    /// Width of a row.
+    /// Width of what convolutions keep beside a row.
+    pub fn n_beside(&self) -> usize {
+        match &self.map {
+            PatchMap::Linear(_) => 0,
+            PatchMap::Chain(chain) => chain.n_beside(),
+        }
+    }
+
+    /// Width of a row, with what is kept beside it.
     pub fn width(&self) -> usize {
-        self.projection.n_out()
+        match &self.map {
+            PatchMap::Linear(map) => map.n_out(),
+            PatchMap::Chain(chain) => chain.n_out() + chain.n_beside(),
+        }
     }
 }

@@ -8,10 +8,14 @@ pub struct PlaneConvolution {
     pub bias: Option<String>,
     pub n_in: usize,
     pub n_out: usize,
+    /// Set if the kernel reads rows of one column, and is stored without an axis of columns.
+    pub is_line: bool,
     /// Each channel is by itself, with a kernel of its own.
     pub is_by_channel: bool,
     /// Width of the kernel in rows and in columns.
     pub n_wide: usize,
+    /// Rows, and columns, from one value that the kernel reads to the next.
+    pub apart: usize,
     /// Rows, and columns, from one output to the next.
     pub strides: [usize; 2],
     /// Zeros before the first and behind the last row, and column.
@@ -23,8 +27,12 @@ pub struct PlaneConvolution {
 impl PlaneConvolution {
     /// Number of outputs along a side of `n` values: rows for axis 0, columns for axis 1.
     pub fn n_along(&self, n: usize, axis: usize) -> usize {
+        if self.is_line && axis == 1 {
+            return n;
+        }
         let padded = n + self.padding[0] + self.padding[1];
-        let left = padded.checked_sub(self.n_wide);
+        let reach = self.n_wide.saturating_sub(1) * self.apart + 1;
+        let left = padded.checked_sub(reach);
         left.map_or(0, |left| left / self.strides[axis].max(1) + 1)
     }
 
@@ -42,7 +50,19 @@ impl PlaneConvolution {
     /// The required shape of the kernel.
     pub fn shape(&self) -> Vec<usize> {
         let n_in = if self.is_by_channel { 1 } else { self.n_in };
-        vec![self.n_out, n_in, self.n_wide, self.n_wide]
+        let mut shape = vec![self.n_out, n_in, self.n_wide];
+        shape.extend((!self.is_line).then_some(self.n_wide));
+        shape
+    }
+
+    /// Columns that the kernel reads.
+    pub fn n_across(&self) -> usize {
+        if self.is_line { 1 } else { self.n_wide }
+    }
+
+    /// Values that the kernel reads of a channel.
+    pub fn n_read(&self) -> usize {
+        self.n_wide * self.n_across()
     }
 
     /// Describes the computation, for comparisons.
@@ -53,20 +73,26 @@ impl PlaneConvolution {
             n_wide,
             strides: [stride, of_columns],
             padding: [before, behind],
+            apart,
             ..
         } = self;
-        let apart = if self.is_by_channel {
+        let by_channel = if self.is_by_channel {
             ", by channel"
         } else {
             ""
+        };
+        let spread = match apart {
+            1 => String::new(),
+            apart => format!(", {apart} apart"),
         };
         let stride = if stride == of_columns {
             stride.to_string()
         } else {
             format!("{stride}×{of_columns}")
         };
+        let across = self.n_across();
         format!(
-            "{n_in}→{n_out} over {n_wide}×{n_wide} every {stride}, padded by {before} and {behind}{apart}"
+            "{n_in}→{n_out} over {n_wide}×{across} every {stride}, padded by {before} and {behind}{by_channel}{spread}"
         )
     }
 }

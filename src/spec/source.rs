@@ -465,10 +465,15 @@ pub struct NormSource {
     pub bias: Option<String>,
     /// The gain is 1 plus the stored values.
     pub adds_one: bool,
+    /// Gain and bias are tables with a row for each condition, of which the first counts.
+    pub has_conditions: bool,
     /// Mean and variance of each value, of a norm that measures neither; the gain is divided by the deviation.
     pub statistics: Option<[String; 2]>,
     /// What multiplies values before the tanh of a norm that is one. // one value, without axes
     pub alpha: Option<String>,
+    /// Set if the values of so many groups of columns are normalised over all rows of a sequence together (group norm), before gain and
+    /// bias, which are those of a norm that measures nothing.
+    pub groups: Option<usize>,
     /// Stored values that multiply the outputs.
     pub factors: Option<OutputFactors>,
     /// Multiplies the gain for a condition that is the same everywhere.
@@ -492,8 +497,10 @@ impl NormSource {
             gain_shape: vec![width],
             bias: None,
             adds_one: false,
+            has_conditions: false,
             statistics: None,
             alpha: None,
+            groups: None,
             factors: None,
             grown: None,
             gate: None,

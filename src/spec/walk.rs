@@ -2,6 +2,7 @@
 
 mod attention;
 mod bottleneck;
+mod chain;
 mod conformer;
 mod feed_forward;
 mod merge;
@@ -14,8 +15,8 @@ use crate::mixers::MixerPart;
 use crate::roles::{Division, RoleVisitor, Source, Use, Visited};
 use crate::{
     BlockSpec, ConstantRow, EmbedSpec, FeedForward, HeadSpec, KeptStart, LinearSource, ModelSpec,
-    Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates, StreamWeights, TableSource,
-    TokenMixer,
+    PatchMap, Place, PositionTable, Stack, StackSpec, StreamEnds, StreamGates, StreamWeights,
+    TableSource, TokenMixer,
 };
 
 impl ModelSpec {
@@ -192,6 +193,9 @@ impl<'v, 'a> Walk<'v, 'a> {
         if let Some(linear) = &embed.projection {
             self.linear(format_args!("{name}embed.projection"), linear);
         }
+        if let Some(chain) = &embed.chain {
+            self.chain(&format!("{name}embed.chain"), chain);
+        }
         if let Some(KeptStart::Side(side)) = stack.rows.as_ref().map(|rows| &rows.first) {
             self.constants(format_args!("{name}side"), &side.constants);
             self.linear(format_args!("{name}side.map"), &side.map);
@@ -229,7 +233,10 @@ impl<'v, 'a> Walk<'v, 'a> {
     /// What turns tokens, pictures or sound into vectors.
     fn inputs(&mut self, name: &str, embed: &'a EmbedSpec) {
         if let Some(patches) = &embed.patches {
-            self.linear(format_args!("{name}embed.patches"), &patches.projection);
+            match &patches.map {
+                PatchMap::Linear(map) => self.linear(format_args!("{name}embed.patches"), map),
+                PatchMap::Chain(chain) => self.chain(&format!("{name}embed.chain"), chain),
+            }
             let norms = [("values", &patches.value_norm), ("rows", &patches.row_norm)];
             for (of, norm) in norms {
                 let key = format_args!("{name}embed.patches.{of}");

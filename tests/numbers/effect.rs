@@ -223,7 +223,17 @@ fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
         let wants = |part: Part, place: Place| {
             matches!(part, Part::Head | Part::AllHeads) && places.contains(&place)
         };
-        let mut ablation = Ablation::plan(model, Replaced::Zero, wants).expect("a plan");
+        let Ok(mut ablation) = Ablation::plan(model, Replaced::Zero, wants) else {
+            // What a head adds has no place in the last state of these.
+            let mut stacks = model.spec.stacks.iter();
+            let is_otherwise = stacks.any(|stack| {
+                let mut blocks = stack.blocks().iter();
+                let is_joined = stack.embed.joined.is_some();
+                is_joined || stack.reads_grid() || blocks.any(|block| block.merged().is_some())
+            });
+            assert!(is_otherwise, "{}", case.name);
+            continue;
+        };
         let inputs = [input.clone()];
         let asked = Asked {
             position_idx: 1,

@@ -105,6 +105,10 @@ fn heads_run_alone_as_among_others() {
         ("videoprism_vision_model", 0),
         ("idefics2_perceiver", usize::MAX),
         ("idefics2_perceiver", 0),
+        ("emu3_vqgan", usize::MAX),
+        ("emu3_vqgan", 0),
+        ("mobilevit", usize::MAX),
+        ("mobilevit", 0),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");

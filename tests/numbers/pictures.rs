@@ -74,6 +74,7 @@ fn plain() -> PicturePreprocessing {
         crop: None,
         cuts_evenly: false,
         fill: None,
+        has_blue_first: false,
         rescale: 1.0,
         mean: [0.0; 3],
         std: [1.0; 3],

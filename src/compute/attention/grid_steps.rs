@@ -2,6 +2,7 @@
 
 use super::grid_turn::GridTurn;
 use super::head::Head;
+use super::picked_keys::PickedKeys;
 use super::rope::{RopeSpec, RopeTable};
 use super::spec::AttentionSpec;
 use super::top_keys::GridWindow;
@@ -11,7 +12,7 @@ use crate::kernels::{Matrix, MatrixMut, Threads, product};
 /// (Li et al. 2022, arXiv 2112.01526), or a learned value per head and pair of distances (Liu et al. 2021, arXiv 2103.14030).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GridSteps {
-    /// Rows and columns of the picture's patches.
+    /// Rows and columns of the picture's patches; zeros if every picture that holds whole windows is taken.
     pub grid: [usize; 2],
     /// Set if queries see the patches of their own window alone. A window that reaches beyond the picture is filled up with empty
     /// places, which are keys too: they take probability.
@@ -19,6 +20,18 @@ pub struct GridSteps {
 }
 
 impl GridSteps {
+    /// The steps of a picture of this many patches, whose windows were picked, if it may be any.
+    pub(super) fn of_picture(self, n_patches: usize, picked: Option<&PickedKeys>) -> Self {
+        let n_columns = picked.and_then(|picked| picked.n_columns);
+        match n_columns.filter(|_| self.grid == [0; 2]) {
+            Some(n_columns) => Self {
+                grid: [n_patches / n_columns.max(1), n_columns],
+                ..self
+            },
+            None => self,
+        }
+    }
+
     /// Rows and columns that a query sees.
     fn reach(self) -> [usize; 2] {
         let window = self
@@ -276,6 +289,8 @@ impl EmptyKeys {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mask::Visibility;
+    use super::super::spec::Mask;
     use super::*;
 
     #[test]
@@ -284,7 +299,16 @@ mod tests {
             grid: [3, 5],
             window: Some(GridWindow::plain([2, 3])),
         };
-        assert!(steps.has_empty_places());
+        let of_any = GridSteps {
+            grid: [0; 2],
+            ..steps
+        };
+        assert!(steps.has_empty_places() && !of_any.has_empty_places());
+        let visibility = Visibility::of_self(Mask::with_width(false, None), 24, None);
+        let window = GridWindow::plain([2, 3]);
+        let picked = PickedKeys::of_windows(window, 6, (&visibility, 1));
+        assert_eq!(of_any.of_picture(24, Some(&picked)).grid, [4, 6]);
+        assert_eq!(steps.of_picture(24, Some(&picked)), steps);
         assert_eq!((steps.whole(), steps.n_steps()), ([4, 6], [3, 5]));
         assert_eq!(steps.empty_places([0, 1]), [[0usize; 2]; 0]);
         assert_eq!(steps.empty_places([1, 3]), [[0, 5], [1, 5]]);

@@ -135,7 +135,8 @@ impl HeadBias {
                     let head = Head::new(spec, input, head_idx).with_first_query(first_query);
                     let of = (&head, head_idx);
                     let queries = first_query..n_queries;
-                    Self::BySteps(StepBias::new(spec, *steps, &tables.steps, of, queries))
+                    let steps = steps.of_picture(n_keys, run.visibility.picked());
+                    Self::BySteps(StepBias::new(spec, steps, &tables.steps, of, queries))
                 }
                 None => Self::None,
             },

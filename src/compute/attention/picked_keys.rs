@@ -36,6 +36,8 @@ pub struct PickedKeys {
     first_query: usize,
     n_queries: usize,
     heads_per_group: usize,
+    /// Columns of a picture's patches, where keys are picked by their windows.
+    pub(super) n_columns: Option<usize>,
     /// Words of one row.
     stride: usize,
     /// [group, query, word]
@@ -105,6 +107,7 @@ impl PickedKeys {
             first_query,
             n_queries,
             heads_per_group: (n_heads / n_groups).max(1),
+            n_columns: None,
             stride,
             bits,
         })
@@ -133,6 +136,7 @@ impl PickedKeys {
             first_query,
             n_queries,
             heads_per_group: n_heads.max(1),
+            n_columns: Some(n_columns),
             stride,
             bits,
         }
@@ -183,6 +187,7 @@ impl PickedKeys {
             n_queries,
             heads_per_group: n_heads.max(1),
             stride,
+            n_columns: None,
             bits,
         })
     }

@@ -351,6 +351,8 @@ fn stem(
         n_in,
         n_out: n_channels,
         is_by_channel,
+        is_line: false,
+        apart: 1,
         n_wide: if is_wide { n_wide } else { 1 },
         strides: if is_wide { [stride; 2] } else { [1; 2] },
         padding: if is_wide { padding } else { [0; 2] },

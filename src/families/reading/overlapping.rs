@@ -3,7 +3,7 @@
 use attnscope_checkpoint::{Checkpoint, Origin, Reader};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{PicturePreprocessing, Size};
-use attnscope_spec::{LinearSource, PatchLayout, PatchSpec, TableSource};
+use attnscope_spec::{LinearSource, PatchLayout, PatchMap, PatchSpec, TableSource};
 
 use super::processor::{Processor, preprocessing};
 
@@ -74,7 +74,12 @@ impl Overlapping {
         let bias = Some(format!("{}.bias", self.kernel));
         let spec = PatchSpec {
             preprocessing,
-            projection: LinearSource::of_patch(weight, bias, axes, self.d_model),
+            map: PatchMap::Linear(Box::new(LinearSource::of_patch(
+                weight,
+                bias,
+                axes,
+                self.d_model,
+            ))),
             value_norm: None,
             row_norm: None,
             layout: PatchLayout::ChannelsFirst,

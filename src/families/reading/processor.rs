@@ -34,6 +34,7 @@ pub(super) fn preprocessing(
         let preprocessing = PicturePreprocessing {
             resize: Some((resize, class.filter)),
             fill,
+            has_blue_first: class.has_blue_first,
             rescale,
             standardises: class.standardises,
             mean: class.mean.map(|mean| mean + shift),
@@ -101,6 +102,7 @@ fn steps(preprocessing: &PicturePreprocessing) -> String {
                 filter.word()
             ),
             Size::Cut { of } => format!("cut to multiples of {of}, {}", filter.word()),
+            Size::Mirrored { of } => format!("continued by its mirror image to multiples of {of}"),
             Size::Filled { of } => format!("filled up to multiples of {of}"),
             Size::Squares { of, most } => {
                 format!("up to {most} squares of {of}, {}", filter.word())
@@ -147,8 +149,9 @@ impl Stated {
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 32] = [
+        const KNOWN: [(&str, Processor); 36] = [
             ("CLIP", Processor::CLIP),
+            ("Apertus1p5", Processor::APERTUS),
             ("Beit", Processor::SIGLIP),
             ("Bit", Processor::CLIP),
             ("Blip", Processor::BLIP),
@@ -157,12 +160,14 @@ impl Stated {
             ("DeformableDetr", Processor::DETR),
             ("DeiT", Processor::DEIT),
             ("Donut", Processor::DONUT),
+            ("Emu3", Processor::EMU3),
             ("GLPN", Processor::GLPN),
             ("Gemma4", Processor::GEMMA4),
             ("GotOcr2", Processor::GOT),
             ("Inkling2", Processor::INKLING2),
             ("Kosmos2_5", Processor::KOSMOS),
             ("Llama4", Processor::LLAMA4),
+            ("MobileV", Processor::MOBILEVIT),
             ("MuseGlimmer", Processor::MUSE),
             ("OwlViT", Processor::OWL),
             ("Pix2Struct", Processor::PIX2STRUCT),
@@ -175,6 +180,7 @@ impl Stated {
             ("Sam", Processor::SAM),
             ("Segformer", Processor::SEGFORMER),
             ("Siglip", Processor::SIGLIP),
+            ("Swin2SR", Processor::SWIN2SR),
             ("ViT", Processor::VIT),
             ("VideoMAE", Processor::VIDEOMAE),
             ("VitPose", Processor::VITPOSE),
@@ -204,7 +210,7 @@ impl Stated {
         )
     }
 
-    fn flag(&self, key: &str, default: bool) -> Result<bool> {
+    pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool> {
         match self.get(key) {
             None => Ok(default),
             Some(value) => value
@@ -218,10 +224,15 @@ impl Stated {
         class: Processor,
         plain: PicturePreprocessing,
     ) -> Result<PicturePreprocessing> {
-        // Pixtral's class pads to the largest picture of a batch; SAM's fills pictures up.
+        // Classes like Pixtral's and Emu3's pad to the largest picture of a batch; SAM's fills pictures up.
         let pads = matches!(
             class.size,
-            Size::Within { .. } | Size::Longest(_) | Size::Between { .. } | Size::Sheet(_)
+            Size::Within { .. }
+                | Size::Multiple { .. }
+                | Size::Longest(_)
+                | Size::Between { .. }
+                | Size::Sheet(_)
+                | Size::Mirrored { .. }
         );
         self.check_sheet(class)?;
         self.check_kind()?;
@@ -231,7 +242,6 @@ impl Stated {
             class.share.map_or("", |_| "do_center_crop"),
             "keep_aspect_ratio",
             "do_convert_grayscale",
-            "do_flip_channel_order",
             "do_reduce_labels",
             "do_image_splitting",
             "crop_to_patches",
@@ -256,7 +266,11 @@ impl Stated {
                 return Err(self.wrong(key, "none: this step is not read"));
             }
         }
-        let resizes = self.flag("do_resize", true)?;
+        let of_size = match class.size {
+            Size::Mirrored { .. } => "do_pad",
+            _ => "do_resize",
+        };
+        let resizes = self.flag(of_size, true)?;
         let share = class.share.filter(|_| resizes);
         let (size, crop) = match share {
             Some(usual) => {
@@ -296,7 +310,7 @@ impl Stated {
                 .filter(|factor| factor.is_finite())
                 .ok_or_else(|| self.wrong("rescale_factor", "a number"))?,
         };
-        let normalises = self.flag("do_normalize", true)?;
+        let normalises = self.flag("do_normalize", class.normalises)?;
         let (mean, std) = if normalises {
             (
                 self.colours("image_mean", class.mean)?,
@@ -313,26 +327,13 @@ impl Stated {
             crop,
             cuts_evenly: self.flag("cuts_evenly", false)?,
             fill,
+            has_blue_first: self.flag("do_flip_channel_order", class.has_blue_first)?,
             rescale,
             standardises: class.standardises && normalises,
             mean: [0, 1, 2].map(|channel| mean[channel] + shift),
             std,
             ..plain
         })
-    }
-
-    /// Refuses a class that resizes values, from corner to corner, and not bytes.
-    fn check_kind(&self) -> Result<()> {
-        const KIND: &str = "image_processor_type";
-        let name = self.get(KIND).and_then(Value::as_str);
-        let is_otherwise = name.is_some_and(|name| name.starts_with("ZoeDepth"));
-        if is_otherwise && (self.flag("do_resize", true)? || self.flag("do_pad", true)?) {
-            return Err(self.wrong(
-                KIND,
-                "a class that resizes bytes: padding and resizing of values is not read",
-            ));
-        }
-        Ok(())
     }
 
     fn filter(&self, class: Processor) -> Result<Filter> {
@@ -451,6 +452,36 @@ mod tests {
             );
             assert_eq!(read(&text).expect("is read"), expected);
         }
+    }
+
+    #[test]
+    fn classes_of_models_between_convolutions_have_their_own_defaults() {
+        let of = |class: &str, rest: &str| {
+            let text = format!(r#"{{"image_processor_type": "{class}ImageProcessor"{rest}}}"#);
+            preprocessing(&text).expect("is read")
+        };
+        let emu = of(
+            "Emu3",
+            r#", "do_pad": true, "min_pixels": 4096, "spatial_factor": 16"#,
+        );
+        let multiple = |of, least, most| Size::Multiple { of, least, most };
+        let size = |read: PicturePreprocessing| read.resize.map(|(size, _)| size);
+        assert_eq!(size(emu), Some(multiple(16, 4096, 1 << 20)));
+        let apertus = of(
+            "Apertus1p5",
+            r#", "size": {"min_pixels": 1024, "max_pixels": 4096}"#,
+        );
+        assert_eq!(size(apertus), Some(multiple(16, 1024, 4096)));
+        let mobile = of("MobileViT", r#", "image_mean": [0.5, 0.5, 0.5]"#);
+        assert_eq!((mobile.has_blue_first, mobile.mean), (true, [0.0; 3]));
+        let turned = of("ViT", r#", "do_flip_channel_order": true"#);
+        assert!(turned.has_blue_first);
+        assert_eq!(size(of("Swin2SR", "")), Some(Size::Mirrored { of: 8 }));
+        assert_eq!(
+            size(of("Swin2SR", r#", "pad_size": 4"#)),
+            Some(Size::Mirrored { of: 4 })
+        );
+        assert_eq!(size(of("Swin2SR", r#", "do_pad": false"#)), None);
     }
 
     #[test]

@@ -63,6 +63,20 @@ impl Stated {
         Ok(())
     }
 
+    /// Refuses a class that resizes values, from corner to corner, and not bytes.
+    pub(super) fn check_kind(&self) -> Result<()> {
+        const KIND: &str = "image_processor_type";
+        let name = self.get(KIND).and_then(Value::as_str);
+        let is_otherwise = name.is_some_and(|name| name.starts_with("ZoeDepth"));
+        if is_otherwise && (self.flag("do_resize", true)? || self.flag("do_pad", true)?) {
+            return Err(self.wrong(
+                KIND,
+                "a class that resizes bytes: padding and resizing of values is not read",
+            ));
+        }
+        Ok(())
+    }
+
     /// Rows and columns of a sheet; a list gives columns first.
     fn sheet(&self, usual: [usize; 2]) -> Result<Size> {
         let Some(size) = self.get("size") else {
@@ -84,7 +98,7 @@ impl Stated {
     }
 
     /// Multiples of merged patches, within the limits of pixels that are stated by themselves or as two edges.
-    fn multiple(&self, least: usize, most: usize) -> Result<Size> {
+    fn multiple(&self, of: usize, [least, most]: [usize; 2]) -> Result<Size> {
         let kind = ["image_processor_type", "feature_extractor_type"];
         let named = kind.into_iter().find(|key| self.get(key).is_some());
         if let Some(key) = named.filter(|_| self.class().is_none()) {
@@ -92,7 +106,10 @@ impl Stated {
             return Err(self.wrong(key, problem));
         }
         let number = |key: &str, inside: Option<&str>, default: usize| {
-            let edge = inside.and_then(|edge| self.get("size")?.get(edge));
+            let edge = inside.and_then(|edge| {
+                let size = self.get("size")?;
+                size.get(edge).or(size.get(key))
+            });
             match self.get(key).or(edge.filter(|edge| !edge.is_null())) {
                 None => Ok(default),
                 Some(value) => {
@@ -102,8 +119,16 @@ impl Stated {
                 }
             }
         };
+        let is_merged = ["patch_size", "merge_size"]
+            .iter()
+            .any(|key| self.get(key).is_some());
+        let of = if is_merged {
+            number("patch_size", None, 14)?.saturating_mul(number("merge_size", None, 2)?)
+        } else {
+            number("spatial_factor", None, of)?
+        };
         Ok(Size::Multiple {
-            of: number("patch_size", None, 14)?.saturating_mul(number("merge_size", None, 2)?),
+            of,
             least: number("min_pixels", Some("shortest_edge"), least)?,
             most: number("max_pixels", Some("longest_edge"), most)?,
         })
@@ -118,6 +143,18 @@ impl Stated {
         });
         let of = stated.transpose()?.map_or(of, |of| of as usize);
         Ok(Size::Cut { of })
+    }
+
+    /// The number to whose multiples a picture is continued; older files have another key.
+    fn mirrored(&self, of: usize) -> Result<Size> {
+        let keys = ["size_divisor", "pad_size"];
+        let Some(key) = keys.into_iter().find(|key| self.get(key).is_some()) else {
+            return Ok(Size::Mirrored { of });
+        };
+        let of = self.get(key).and_then(Value::as_u64);
+        let of = of.filter(|of| (1..=1 << 15).contains(of));
+        let of = of.ok_or_else(|| self.wrong(key, "a whole number from 1 to 32768"))?;
+        Ok(Size::Mirrored { of: of as usize })
     }
 
     /// The side of the squares that a picture is filled up to.
@@ -172,11 +209,14 @@ impl Stated {
     }
 
     pub(super) fn size(&self, class: Processor) -> Result<Size> {
-        if let Size::Multiple { least, most, .. } = class.size {
-            return self.multiple(least, most);
+        if let Size::Multiple { of, least, most } = class.size {
+            return self.multiple(of, [least, most]);
         }
         if let Size::Filled { of } = class.size {
             return self.filled(of);
+        }
+        if let Size::Mirrored { of } = class.size {
+            return self.mirrored(of);
         }
         if let Size::Cut { of } = class.size {
             return self.cut(of);

@@ -15,6 +15,10 @@ pub struct Processor {
     pub signed: bool,
     /// Whether the mean and the deviation of a picture are taken; bytes are not rescaled then.
     pub standardises: bool,
+    /// Whether colours are turned around, so that blue comes first.
+    pub has_blue_first: bool,
+    /// Whether a mean is subtracted and a deviation divides if the file does not say so.
+    pub normalises: bool,
     /// The share of the shorter side that is left when smaller pictures are cropped to a square; larger ones are resized to it. `None`
     /// if a class crops otherwise.
     pub share: Option<f64>,
@@ -41,6 +45,8 @@ impl Processor {
         std: HALF,
         signed: false,
         standardises: false,
+        has_blue_first: false,
+        normalises: true,
         share: None,
     };
     pub const DEIT: Self = Self {
@@ -57,6 +63,8 @@ impl Processor {
         std: CLIP_STD,
         signed: false,
         standardises: false,
+        has_blue_first: false,
+        normalises: true,
         share: None,
     };
     pub const SIGLIP: Self = Self {
@@ -88,6 +96,36 @@ impl Processor {
         crop: Some(224),
         share: Some(0.875),
         ..Self::PVT
+    };
+    pub const MOBILEVIT: Self = Self {
+        size: Size::Shortest(224),
+        crop: Some(256),
+        filter: Filter::Bicubic,
+        has_blue_first: true,
+        normalises: false,
+        ..Self::PLAIN
+    };
+    pub const SWIN2SR: Self = Self {
+        size: Size::Mirrored { of: 8 },
+        normalises: false,
+        ..Self::PLAIN
+    };
+    pub const EMU3: Self = Self {
+        size: Size::Multiple {
+            of: 8,
+            least: 512 * 512,
+            most: 1024 * 1024,
+        },
+        ..Self::QWEN
+    };
+    pub const APERTUS: Self = Self {
+        size: Size::Multiple {
+            of: 16,
+            least: 128 * 128,
+            most: 1400 * 1400,
+        },
+        filter: Filter::Bicubic,
+        ..Self::VIT
     };
     pub const GLPN: Self = Self {
         size: Size::Cut { of: 32 },

@@ -75,7 +75,7 @@ pub fn read(
         reader.value(key);
     });
     let first = reader.size_or("d_embed", "embed_dim", 96, default("embed_dim"))?;
-    let stages = stages(reader)?;
+    let stages = stages(reader, &[2, 2, 6, 2], &[3, 6, 12, 24])?;
     let side = reader.size_or("window", "window_size", 7, default("window_size"))?;
     let ratio = reader.number_or("mlp_ratio", "mlp_ratio", 4.0)?;
     let norm = |eps: f64| NormRule {
@@ -262,7 +262,7 @@ impl SwinLike {
 }
 
 /// What the second version has otherwise in a block. `trained` is the side of the windows that its network was trained with, if stated.
-fn second_version(
+pub fn second_version(
     block: &mut BlockSpec,
     (like, steps): (SwinLike, GridSteps),
     trained: Option<usize>,
@@ -323,9 +323,8 @@ fn trained_windows(reader: &mut Reader<'_>) -> Result<Vec<usize>> {
 }
 
 /// The numbers of layers and of heads of each stage.
-fn stages(reader: &mut Reader<'_>) -> Result<Vec<[usize; 2]>> {
-    let [depths, heads] = [("depths", [2, 2, 6, 2]), ("num_heads", [3, 6, 12, 24])];
-    let mut read = |(key, default): (&'static str, [u64; 4])| -> Result<Vec<usize>> {
+pub fn stages(reader: &mut Reader<'_>, depths: &[u64], heads: &[u64]) -> Result<Vec<[usize; 2]>> {
+    let mut read = |(key, default): (&'static str, &[u64])| -> Result<Vec<usize>> {
         let found = reader.numbers(key)?.unwrap_or(default.to_vec());
         let is_size = |n: &u64| (1..=1 << 12).contains(n);
         if !(1..=MOST_STAGES).contains(&found.len()) || !found.iter().all(is_size) {
@@ -335,7 +334,7 @@ fn stages(reader: &mut Reader<'_>) -> Result<Vec<[usize; 2]>> {
         reader.note(key, format!("{found:?}"), Origin::Key(key.to_owned()));
         Ok(found.into_iter().map(|n| n as usize).collect())
     };
-    let (depths, heads) = (read(depths)?, read(heads)?);
+    let (depths, heads) = (read(("depths", depths))?, read(("num_heads", heads))?);
     if depths.len() != heads.len() {
         let problem = format!(
             "expected a number for each of {} stages, found {heads:?}",

@@ -4,8 +4,8 @@ use attnscope_checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Firsts, Size};
 use attnscope_spec::{
-    EmbedSpec, GridPositions, LearnedTokens, LinearSource, MomentRows, PatchLayout, PatchSpec,
-    PositionTable, Resampling, TableSource,
+    EmbedSpec, GridPositions, LearnedTokens, LinearSource, MomentRows, PatchLayout, PatchMap,
+    PatchSpec, PositionTable, Resampling, TableSource,
 };
 
 use super::processor::{Processor, preprocessing};
@@ -165,6 +165,7 @@ pub(super) fn of_pictures(
             crop: None,
             cuts_evenly: false,
             fill: None,
+            has_blue_first: false,
             rescale: 1.0 / 255.0,
             mean: [0.0; 3],
             std: [1.0; 3],
@@ -232,7 +233,7 @@ pub(super) fn of_pictures(
     };
     let spec = PatchSpec {
         preprocessing,
-        projection,
+        map: PatchMap::Linear(Box::new(projection)),
         value_norm: None,
         row_norm: None,
         layout: match pictures.form {

@@ -228,6 +228,11 @@ impl Picture {
         [self.image.height, self.image.width]
     }
 
+    /// All values that the model reads. // [channel, row, column]
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
     /// The colour of a pixel, after resizing.
     pub fn pixel(&self, row: usize, column: usize) -> [u8; 3] {
         let n = self.image.n_channels;
@@ -316,6 +321,7 @@ mod tests {
             crop: Some([4, 6]),
             cuts_evenly: false,
             fill: None,
+            has_blue_first: false,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],

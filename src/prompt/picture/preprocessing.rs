@@ -24,6 +24,8 @@ pub struct PicturePreprocessing {
     pub cuts_evenly: bool,
     /// Rows and columns to which a picture is filled up below and to the right, with values of 0.
     pub fill: Option<[usize; 2]>,
+    /// Whether blue comes first and red last.
+    pub has_blue_first: bool,
     /// Factor of the bytes.
     pub rescale: f64,
     /// Per channel: the mean to subtract, and the standard deviation to divide by.
@@ -95,6 +97,7 @@ impl PicturePreprocessing {
             crop: None,
             cuts_evenly: false,
             fill: None,
+            has_blue_first: false,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],
@@ -213,6 +216,9 @@ impl PicturePreprocessing {
             resize.filter(|(size, _)| !matches!(size, Size::Filled { .. }))
         {
             let [height, width] = size.of([image.height, image.width]);
+            if let Size::Mirrored { .. } = size {
+                return mirrored(&image, [height, width]);
+            }
             image = resized(&image, height, width, filter);
             if let Size::Sheet(sheet) = size {
                 let made = [image.height, image.width];
@@ -276,7 +282,12 @@ impl PicturePreprocessing {
         let mut values = Vec::with_capacity(n * n_pixels);
         for channel in 0..n {
             let (mean, std) = (self.mean[channel], self.std[channel]);
-            let bytes = image.bytes.iter().skip(channel).step_by(n);
+            let colour = if self.has_blue_first {
+                n - 1 - channel
+            } else {
+                channel
+            };
+            let bytes = image.bytes.iter().skip(colour).step_by(n);
             let scaled = bytes.map(|byte| (f64::from(*byte) * self.rescale) as f32);
             values.extend(scaled.map(|value| (value - mean) / std));
         }
@@ -291,6 +302,28 @@ fn check_pixels(step: &str, [rows, columns]: [usize; 2], most: usize) -> Result<
     Err(format!(
         "expected at most {most} pixels after {step}, found {columns} × {rows}"
     ))
+}
+
+/// A picture continued below and to the right by its own mirror image, the last row and column twice.
+fn mirrored(image: &Image, [height, width]: [usize; 2]) -> Image {
+    let n = image.n_channels;
+    let source = |at: usize, whole: usize| {
+        let at = at % (2 * whole).max(1);
+        if at < whole { at } else { 2 * whole - 1 - at }
+    };
+    let mut bytes = Vec::with_capacity(height * width * n);
+    for row in (0..height).map(|row| source(row, image.height)) {
+        for column in (0..width).map(|column| source(column, image.width)) {
+            let from = (row * image.width + column) * n;
+            bytes.extend_from_slice(&image.bytes[from..from + n]);
+        }
+    }
+    Image {
+        height,
+        width,
+        n_channels: n,
+        bytes,
+    }
 }
 
 /// The centre of a picture, padded with black if the picture is smaller.
@@ -338,6 +371,29 @@ fn sources(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_picture_is_continued_by_its_mirror_image_and_blue_may_come_first() {
+        let image = Image {
+            height: 1,
+            width: 2,
+            n_channels: 3,
+            bytes: vec![1, 2, 3, 4, 5, 6],
+        };
+        let preprocessing = PicturePreprocessing {
+            resize: Some((Size::Mirrored { of: 4 }, Filter::Bilinear)),
+            has_blue_first: true,
+            ..PicturePreprocessing::of_patches([1; 2])
+        };
+        let shown = preprocessing.shown(image);
+        assert_eq!((shown.height, shown.width), (4, 4));
+        let reds: Vec<u8> = shown.bytes.iter().copied().step_by(3).collect();
+        assert_eq!(reds[..4], [1, 4, 4, 1]);
+        let values = preprocessing.values(&shown);
+        assert_eq!((values[0], values[16], values[32]), (3.0, 2.0, 1.0));
+        // A side that is a multiple already grows too.
+        assert_eq!(Size::Mirrored { of: 4 }.of([4, 7]), [8, 8]);
+    }
 
     #[test]
     fn a_picture_cannot_exceed_the_model_limits() {

@@ -29,6 +29,8 @@ pub enum Size {
     Cut { of: usize },
     /// Kept as it is, and filled up below and to the right to multiples of a number, with bytes of −1.
     Filled { of: usize },
+    /// Kept as it is, and continued below and to the right to the next multiple of a number beyond each side, by its mirror image.
+    Mirrored { of: usize },
     /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
     Within { of: usize, longest: usize },
     /// The shorter side is brought to that of a sheet of these rows and columns, then both are made smaller until the sheet holds them,
@@ -91,6 +93,7 @@ impl Size {
             Self::Filled { of } => {
                 [height, width].map(|side| side.div_ceil(of.max(1)).max(1) * of.max(1))
             }
+            Self::Mirrored { of } => [height, width].map(|side| (side / of.max(1) + 1) * of.max(1)),
             Self::Squares { of, most } => in_squares([height, width], of.max(1), most.max(1)),
             Self::Within { of, longest } => {
                 let by = height.max(width) as f64 / longest.max(1) as f64;

@@ -336,6 +336,7 @@ mod tests {
             crop: Some([24, 32]),
             cuts_evenly: false,
             fill: None,
+            has_blue_first: false,
             rescale: 1.0,
             mean: [0.0; 3],
             std: [1.0; 3],

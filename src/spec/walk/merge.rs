@@ -24,6 +24,9 @@ impl<'a> Walk<'_, 'a> {
         if let Joining::Halves(module) = &merge.joining {
             self.convolution(&format!("{name}merge."), module);
         }
+        if let Joining::Chain(chain) = &merge.joining {
+            self.chain(&format!("{name}merge.chain"), chain);
+        }
         for (nth, (tensor, shape)) in merge.tensors().enumerate() {
             self.vector(format_args!("{name}merge.{nth}"), tensor, shape);
         }

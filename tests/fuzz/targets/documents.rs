@@ -72,6 +72,7 @@ pub const PICTURES: Target = Target {
             crop: Some([24, 16]),
             cuts_evenly: false,
             fill: None,
+            has_blue_first: false,
             rescale: 1.0 / 255.0,
             mean: [0.5; 3],
             std: [0.5; 3],

@@ -4,7 +4,8 @@ use attnscope_checkpoint::{Checkpoint, Reader, Tensors};
 use attnscope_compute::error::{self, Error};
 use attnscope_prompt::{Firsts, PicturePreprocessing, Size};
 use attnscope_spec::{
-    EmbedSpec, GridPositions, LearnedTokens, LinearSource, PatchLayout, PatchSpec, TableSource,
+    EmbedSpec, GridPositions, LearnedTokens, LinearSource, PatchLayout, PatchMap, PatchSpec,
+    TableSource,
 };
 
 use super::parts::{MapPart, NormPart, Part};
@@ -425,7 +426,7 @@ impl Reads<'_> {
                 }
             }),
             lines: None,
-            projection,
+            map: PatchMap::Linear(Box::new(projection)),
         };
         Ok(EmbedSpec {
             patches: Some(Box::new(spec)),
