@@ -251,16 +251,18 @@ impl<'a> Seen<'a> {
         ))
     }
 
-    /// Queries that never see their own position, see only later ones, or see exactly one too many. Steps over the same keys have no
-    /// position among them: a pointer network hides what it has chosen.
+    /// Queries that never see their own position, see only later ones, or see exactly one too many. Steps over the same keys of another
+    /// sequence have no position among them: a pointer network hides what it has chosen, which may be one key after the other.
     fn own(&self) -> Option<Finding> {
-        if !self.is_square() || !self.has_rows() || self.audit.recorded.is_stepwise {
+        if !self.is_square() || !self.has_rows() {
             return None;
         }
+        let is_stepwise = self.audit.recorded.is_stepwise;
         let said = |severity, value, evidence: &str, advice| {
             Some(self.said(severity, value, evidence.to_owned(), advice))
         };
         match self.shape.direction {
+            Direction::Inverted if is_stepwise => None,
             Direction::Inverted => said(
                 Severity::Error,
                 self.shape.n_keys as f64,
@@ -279,7 +281,7 @@ impl<'a> Seen<'a> {
                 "no query sees its own position: the mask is shifted by one, and the first query sees nothing",
                 "use torch.triu(…, diagonal=1) for what is hidden, or torch.tril(…) for what is seen",
             ),
-            _ if self.shape.sees_own == Some(false) => said(
+            _ if self.shape.sees_own == Some(false) && !is_stepwise => said(
                 Severity::Info,
                 1.0,
                 "no query sees its own position, and every one sees those beside it",

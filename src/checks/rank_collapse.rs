@@ -40,14 +40,15 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             head.summary.rows.iter().filter(|row| row.is_real).count()
         });
         let spread = layer.stats.of(Stat::ResidSpread);
-        if spread.is_nan() || n_real < 2 {
+        let cosine = layer.stats.of(Stat::ResidCosine);
+        // One recorded row, as the last step of a loop leaves it, lies at its own mean.
+        if spread.is_nan() || cosine.is_nan() || n_real < 2 {
             continue;
         }
         n_judged += 1;
         if spread >= least {
             continue;
         }
-        let cosine = layer.stats.of(Stat::ResidCosine);
         findings.push(Finding {
             check: CHECK.id,
             severity: Severity::Warning,

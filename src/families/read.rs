@@ -331,6 +331,7 @@ fn read_spec(
                 .or_else(|| writer_of(config))
                 .or_else(backbone)
                 .or_else(|| eyes_of(config))
+                .or_else(|| eyes_of(&config.part("detector_config")?))
                 .or_else(|| known(config.part("generator")?))
         }
     };

@@ -39,9 +39,13 @@ fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
             let side = longest.saturating_add(of);
             [side, side]
         }
-        Some((Size::Within { of, .. } | Size::Filled { of } | Size::Squares { of, .. }, _)) => {
-            begins.map(|side| side.saturating_add(of))
-        }
+        Some((
+            Size::Within { of, .. }
+            | Size::Filled { of }
+            | Size::Mirrored { of }
+            | Size::Squares { of, .. },
+            _,
+        )) => begins.map(|side| side.saturating_add(of)),
         // Brought to the shorter side first.
         Some((Size::Sheet(sheet), _)) => {
             let [short, long] = [begins[0].min(begins[1]), begins[0].max(begins[1])];

@@ -1,7 +1,8 @@
 """Finds calls of layers whose results are thrown away: `self.norm(x)` as a statement of its own changes nothing.
 
 The next instruction of the code that called the layer tells: it drops the result that it was given. And a result may go into a
-variable that nothing reads, as that of values does where the pattern weighs keys by mistake: there the source tells.
+variable that nothing reads, as that of values does where the pattern weighs keys by mistake: there the source tells, where nothing was
+computed of the result, in whatever form, and nobody keeps it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import dis
 import functools
 import linecache
 import os
-import re
 import sys
+import weakref
 
 import torch
 
 from .shared import _tensors
+from .words import VIEWS
 
 MACHINERY = "torch.nn.modules.module"  # what stands between a call of a module and its hooks
-FORM = re.compile(r"head|split|shape|transpose|permute|view")
+FORMS = VIEWS | {"getitem", "split", "chunk", "unbind", "narrow", "select", "tensor_split"}
 
 
 class _Discards:
@@ -27,9 +29,13 @@ class _Discards:
 
     def begin_discards(self):
         self.discarded = {}  # {path: where the call stands}
+        self.unread = {}  # {id of what a layer gave, or of another form of it: (a weak reference to it, the path of the layer)}
+        self.nowhere = {}  # {path: where the call stands}, of those whose variables nothing reads
 
     def note_discarded(self, module, path, args, output):
         """A module ran: whether it has weights, makes something new of its input, and the caller drops that."""
+        if module is self.model:
+            self.end_discards()
         is_layer = next(module.children(), None) is None and next(module.parameters(recurse=False), None) is not None
         if not is_layer or module is self.model or path in self.discarded or not isinstance(output, torch.Tensor):
             return
@@ -40,9 +46,32 @@ class _Discards:
         if frame is None:
             return
         code = frame.f_code
-        if frame.f_lasti in _dropping(code) or _goes_nowhere(code, frame.f_lasti):
-            where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
-            self.discarded[path] = {"module": path, "class": type(module).__name__, "where": where}
+        where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+        note = {"module": path, "class": type(module).__name__, "where": where}
+        if frame.f_lasti in _dropping(code):
+            self.discarded[path] = note
+        elif _goes_nowhere(code, frame.f_lasti):
+            self.nowhere[path] = note
+            self.unread[id(output)] = weakref.ref(output), path
+
+    def see_unread(self, name, inputs, out):
+        """An operation ran: what it computes of a result is read, and another form of it is that result still."""
+        for x in inputs:
+            kept, path = self.unread.get(id(x), (None, None))
+            if kept is None or kept() is not x:
+                continue
+            if name not in FORMS:
+                self.nowhere.pop(path, None)
+                continue
+            for other in _tensors(out):
+                if other is not x:
+                    self.unread[id(other)] = weakref.ref(other), path
+
+    def end_discards(self):
+        """The model has run: what is left of a result is kept by somebody, or is part of what the model gives."""
+        held = {path for kept, path in self.unread.values() if kept() is not None}
+        self.discarded.update({path: note for path, note in self.nowhere.items() if path not in held and path not in self.discarded})
+        self.unread, self.nowhere = {}, {}
 
 
 def _caller():
@@ -71,37 +100,45 @@ def _goes_nowhere(code, offset):
     if positions is None or function is None:
         return False
     place = list(positions())[offset // 2]
-    read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
+    aside = {node for statement in ast.walk(function) for node in _renewed(statement)}
+    read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in aside}
     read |= {node.target.id for node in ast.walk(function) if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
     read |= {name for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
     if read & {"locals", "vars", "eval", "exec"}:
         return False
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and _is_made_of(node.value, place):
-            return all(isinstance(to, ast.Name) and to.id not in read and not to.id.startswith("_") for to in node.targets)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and _is_made_of(node.value, place):
+            return all(isinstance(to, ast.Name) and to.id not in read and not to.id.startswith("_") for to in _targets(node))
     return False
 
 
+def _targets(node):
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _renewed(statement):
+    """The reads of a variable that change its own form, as in `v = v.view(…)`, or only ask about it: no value is taken from it there."""
+    if isinstance(statement, ast.Assert):
+        return [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
+        return []
+    own = {to.id for to in _targets(statement) if isinstance(to, ast.Name)}
+    return [node for node in ast.walk(statement.value) if isinstance(node, ast.Name) and node.id in own]
+
+
 def _is_made_of(value, place):
-    """Whether an expression is the call at a place of the source, a method of what it gives, or a change of its form by a function."""
+    """Whether an expression is the call at a place of the source, a method of what it gives, or a function of it."""
     while True:
         if isinstance(value, ast.Call):
             if (value.lineno, value.end_lineno, value.col_offset, value.end_col_offset) == place:
                 return True
-            if _changes_form(value.func) and any(_is_made_of(arg, place) for arg in value.args):
+            if any(_is_made_of(arg, place) for arg in value.args):
                 return True
             value = value.func
         elif isinstance(value, (ast.Attribute, ast.Subscript)):
             value = value.value
         else:
             return False
-
-
-def _changes_form(function):
-    """Whether a function is called by a plain name, as rearrange is, or by one of self that says so, as self.split_heads."""
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "self":
-        return FORM.search(function.attr) is not None
-    return isinstance(function, ast.Name)
 
 
 @functools.lru_cache(maxsize=256)

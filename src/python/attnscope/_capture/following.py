@@ -9,7 +9,7 @@ import types
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .axes import _dropout, _name, _without_override
+from .axes import MASKED, _dropout, _name, _without_override
 from .shared import _blind, _is_dynamo, _own_modes, _tensors
 from .words import DRAWS, FUSED, KERNEL, SILENT, SOFTMAX
 
@@ -147,17 +147,22 @@ class _Record:
         self.after = []  # what happened to the pattern before it was used
         self.added = None  # what was added to the pattern: a tensor of its shape, and [head, query, key] once the pattern is used
 
+    def hides(self):
+        """Whether some keys were hidden from some queries, as far as scores are kept."""
+        return self.scores is not None and bool((self.scores <= MASKED).any())
+
     def values_are_alike(self):
-        """Whether all keys but one at most weigh the same vector, as frames of a still picture do: then it says nothing where a
-        query looks."""
+        """Whether all keys but one at most weigh the same vector, and are of rows that are alike, as frames of a still picture are: then
+        it says nothing where a query looks. Vectors that are alike although their rows are not were made so."""
         v = self.values.get("v")
-        if v is None or v.shape[1] < 4:
+        if v is None or v.shape[1] < 4 or not _rows_are_alike(v):
             return False
-        for one in (v[:, -1:], v[:, :1]):
-            apart = (v - one).abs().amax(-1) > 1e-5 * v.abs().amax(-1)
-            if bool((apart.sum(-1) <= 1).all()):
-                return True
-        return False
+        taken = self.made_of.get("v", (None, 0))[0]
+        if taken is None or not taken.is_floating_point() or taken.dim() < 2 or taken.numel() < v.shape[1] * taken.shape[-1]:
+            # What values were made of is not known. Queries of such rows are as long as each other, however far they were turned.
+            q = self.values.get("rot_q")
+            return q is None or q.shape[1] != v.shape[1] or _rows_are_alike(q.norm(dim=-1, keepdim=True))
+        return _rows_are_alike(taken.reshape(-1, taken.shape[-1])[:v.shape[1]][None])
 
     def values_are_of_queries(self):
         """Whether its values come from what its queries are made of, however many other sequences the call was given."""
@@ -211,6 +216,17 @@ class _Frame:
         key = next((x for name, x in found if re.match(r"k$|kv$|key|mem|context|enc|src|source", name)), None)
         first, second = (found[0][1], found[1][1]) if query is None or key is None or query is key else (query, key)
         return None if _is_part(first, second) else (first, second)
+
+
+def _rows_are_alike(rows):
+    """Whether all rows but one at most are the same, in each of several matrices."""
+    if not bool(torch.isfinite(rows).all()):
+        return False
+    for one in (rows[:, -1:], rows[:, :1]):
+        apart = (rows - one).abs().amax(-1) > 1e-5 * rows.abs().amax(-1)
+        if bool((apart.sum(-1) <= 1).all()):
+            return True
+    return False
 
 
 def _is_alike(a, b):

@@ -27,10 +27,20 @@ class _Linear:
 
     def mark_context(self, record, out):
         """`out` is what a softmax was multiplied with values to. One over no product of queries and keys may be of keys alone."""
-        if record is not None and record.is_unproven:
+        if record is not None and record.is_unproven and self.may_be_features(record, out):
             self.set_mark(out, _Mark(context=record))
             return True
         return False
+
+    def may_be_features(self, record, out):
+        """Whether what is left of a softmaxed matrix behind its product with values is an axis of features: as wide as the values, or
+        of no length that a sequence has here. A square matrix is one of queries by keys."""
+        of_pattern, of_out = record.pattern.shape[-2:], out.shape[-2:]
+        left = [n for n in of_pattern if n in of_out]
+        if len(left) != 1 or of_pattern[0] == of_pattern[1]:
+            return False
+        lengths = {n for frame in self.stack for n in frame.lengths}
+        return of_out[0] == of_out[1] or left[0] not in lengths
 
     def follow_context(self, name, inputs, marks, out):
         """Whether this was a step of what may be the matrix of features of linear attention: a change of form, or its product with
@@ -54,9 +64,15 @@ class _Linear:
             self.set_mark(out, NO_MARK)
         return True
 
+    def linear_alone(self):
+        """The modules in which nothing else attended: a matrix of features may come behind attention that is judged."""
+        judged = {record.info["module"] for record in self.records}
+        return [path for path in self.linear if path not in judged]
+
     def tell_linear(self):
         """Says once of all modules what ran in them."""
-        if not self.linear:
+        paths = self.linear_alone()
+        if not paths:
             return
-        named = ", ".join(self.linear[:4]) + (f" and {len(self.linear) - 4} more" if len(self.linear) > 4 else "")
+        named = ", ".join(paths[:4]) + (f" and {len(paths) - 4} more" if len(paths) > 4 else "")
         self.skip(named, None, None, "linear attention, which makes no matrix of queries by keys", tell=True)

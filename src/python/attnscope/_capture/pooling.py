@@ -124,4 +124,5 @@ def _append(before, after):
         joined[what] = torch.cat([first, second], 1) if what in ("rot_q", "z") else second
     before.values = joined
     before.info["steps_of_one"] = before.info.get("steps_of_one", 1) + 1
-    before.info["steps_over_all"] = before.info.get("steps_over_all", True) and n_new == 0  # each over the same keys
+    # Each over the same keys, which are those of another sequence or of none that is known.
+    before.info["steps_over_all"] = before.info.get("steps_over_all", True) and n_new == 0 and not before.values_are_of_queries()

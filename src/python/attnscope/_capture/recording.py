@@ -71,6 +71,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
 
     def __enter__(self):
         self.records, self.skipped, self.found, self.changed = [], {}, {}, []
+        self.spent = {}  # {id of a pattern that weighed something: a weak reference to it}
         self.stack, self.root_calls, self.bytes = [], 0, 0
         self.n_calls, self.ran, self.refused, self.in_threads = {}, {}, None, False
         self.marked = []  # weak references to the tensors that carry a mark
@@ -578,6 +579,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         if not inputs or first is None:
             return
         self.order.see(name, args, kwargs, first)
+        if self.unread:
+            self.see_unread(name, inputs, out)
         if self.keep_values and (name in WEIGHTED or name in PRODUCT) and any(self.is_weight(x) for x in inputs):
             self.note_projection(inputs, first)
         marks = [_mark(x) for x in inputs]
@@ -592,7 +595,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
                 return
             used = next((mark.record for mark in marks if mark.record is not None), None)
             if used is not None:
-                if not self.mark_context(used, first) and hasattr(first, "_attnscope_mark"):
+                is_alone = not any(self.is_spent(x) or mark.record not in (None, used) for x, mark in zip(inputs, marks))
+                if not (is_alone and self.mark_context(used, first)) and hasattr(first, "_attnscope_mark"):
                     self.set_mark(first, NO_MARK)
                 return  # attention's output, no longer scores
         if any(mark.record is not None for mark in marks):
@@ -686,7 +690,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         elif name in WEIGHTED and not {-1, x.dim() - 1} & set(mark.axes) or name.startswith("conv"):
             record.after.append("mix")  # a map over heads: what comes out is a softmax of no scores
         elif name in NORMS:
-            record.after += [name, "mix"]
+            # Where nothing is hidden, rows that sum to no 1 are what the norm is for; else it gives hidden keys a weight.
+            record.after += [name] if record.hides() else [name, "mix"]
         elif name not in VIEWS:
             record.after.append(name)
         self.follow_added(record, name, func, x, args, kwargs, y)
@@ -703,6 +708,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
             if record is None and not mark.is_scores or record is not None and record.owner is not self:
                 continue
             query, key = mark.axes
+            if self.is_weighed(record, other, summed, (query, key), x.dim()):
+                continue
             if summed is not None and key - x.dim() * (key >= 0) not in summed:
                 if query not in summed:
                     kept = None if axes_after is None or other is None or other.dim() != 2 else axes_after(query, key)
@@ -735,7 +742,28 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
                 self.keep_value(record, "v", weighed[0])
                 self.keep_value(record, "z", weighed[1])
             self.set_mark(x, NO_MARK)
+            self.spent[id(x)] = weakref.ref(x)
         return None
+
+    def is_spent(self, x):
+        """Whether a tensor is a pattern that has weighed something already."""
+        kept = self.spent.get(id(x))
+        return kept is not None and kept() is x
+
+    def is_weighed(self, record, other, summed, axes, n_axes):
+        """Whether a pattern stands in the place of values of another one, as in attention to both sides (BiDAF): then nothing tells
+        which of its axes are queries, and it is judged no more."""
+        if record is None or other is None or summed is None:
+            return False
+        of_other = _mark(other).record
+        if of_other is record or of_other is None and not self.is_spent(other):
+            return False
+        at = {"queries": 0, "keys": 1}.get(record.info["axis"])
+        if at is None or axes[at] - n_axes * (axes[at] >= 0) in summed:
+            return False
+        self.records = [each for each in self.records if each is not record]
+        self.skip(record.frame, None, None, "a pattern that another pattern weighs: nothing tells its queries from its keys")
+        return True
 
     def add_written_out(self, x, other, mark, axes):
         """Attention without a softmax call: scores that went through anything else and are now multiplied by values."""
@@ -747,7 +775,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
             return
         if is_linear and (axes != mark.axes or mark.is_outer or x.dim() > 4):
             # the state of a recurrence, rather than attention; or keys and values, multiplied with queries
-            if axes != mark.axes and not mark.is_outer and mark.factors is not None:
+            lengths = {n for above in self.stack for n in above.lengths}
+            if axes != mark.axes and not mark.is_outer and mark.factors is not None and not set(ordered.shape[-2:]) <= lengths:
                 self.note_linear(frame)
             return
         if not mark.steps and axes != mark.axes or "softmax" in mark.steps and x.dim() > 2:
@@ -882,7 +911,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
             "attnscope.untrained": _untrained(self.model),
-            "attnscope.linear": json.dumps(self.linear) if self.linear else None,
+            "attnscope.linear": json.dumps(self.linear_alone()) if self.linear_alone() else None,
             "attnscope.absent_masks": ",".join(self.absent_masks) or None,
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
             "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
