@@ -186,9 +186,12 @@ fn kinds(reader: &mut Reader<'_>, n_layers: usize) -> Result<Vec<Kind>> {
         return words.iter().map(kind).collect();
     }
     let Some(ratios) = reader.numbers(RATIOS)? else {
-        let kind = |idx: usize| match idx >= 2 && idx % 2 == 1 {
-            true => Kind::Picked,
-            false => Kind::All,
+        let kind = |idx: usize| {
+            if idx >= 2 && idx % 2 == 1 {
+                Kind::Picked
+            } else {
+                Kind::All
+            }
         };
         return Ok((0..n_layers).map(kind).collect());
     };

@@ -6,12 +6,24 @@ use super::published_parts::{
     OF_SAM, OF_SAM_INSIDE, OF_SEAMLESS, OF_SEARCH, OF_TORCH, OF_VIT,
 };
 
+/// Names, and what becomes of them.
+type Names = &'static [(&'static str, &'static str)];
+
 /// The names of one model type: theirs first, then what its family reads.
 pub(super) struct Published {
     pub model_type: &'static str,
-    pub keys: &'static [(&'static str, &'static str)],
+    pub keys: Names,
     /// Parts of names of tensors, replaced one after another; `^` stands for the beginning of a name.
-    pub tensors: &'static [(&'static str, &'static str)],
+    pub tensors: Names,
+}
+
+/// A model type whose tensors alone have other names.
+const fn renamed(model_type: &'static str, tensors: Names) -> Published {
+    Published {
+        model_type,
+        keys: &[],
+        tensors,
+    }
 }
 
 /// Every model type with names of its own, sorted by type.
@@ -49,41 +61,17 @@ pub(super) const PUBLISHED: &[Published] = &[
             (".gate.expert_bias", ".gate.e_score_correction_bias"),
         ],
     },
-    Published {
-        model_type: "bridgetower_vision_model",
-        keys: &[],
-        tensors: OF_TORCH,
-    },
+    renamed("bridgetower_vision_model", OF_TORCH),
     Published {
         model_type: "clvp_decoder",
         keys: &[],
         tensors: &[("input_embeds_layer.", "embed_tokens.")],
     },
-    Published {
-        model_type: "cohere_asr",
-        keys: &[],
-        tensors: super::cohere_asr::PUBLISHED,
-    },
-    Published {
-        model_type: "colmodernvbert",
-        keys: &[],
-        tensors: OF_SEARCH,
-    },
-    Published {
-        model_type: "colpali",
-        keys: &[],
-        tensors: OF_SEARCH,
-    },
-    Published {
-        model_type: "colqwen2",
-        keys: &[],
-        tensors: OF_SEARCH,
-    },
-    Published {
-        model_type: "cosmos3_edge",
-        keys: &[],
-        tensors: OF_COSMOS,
-    },
+    renamed("cohere_asr", super::cohere_asr::PUBLISHED),
+    renamed("colmodernvbert", OF_SEARCH),
+    renamed("colpali", OF_SEARCH),
+    renamed("colqwen2", OF_SEARCH),
+    renamed("cosmos3_edge", OF_COSMOS),
     Published {
         model_type: "cosmos3_edge_text",
         keys: &[],
@@ -92,36 +80,20 @@ pub(super) const PUBLISHED: &[Published] = &[
             (".mlp.fc2.", ".mlp.down_proj."),
         ],
     },
-    Published {
-        model_type: "cosmos3_omni",
-        keys: &[],
-        tensors: OF_COSMOS,
-    },
-    Published {
-        model_type: "d_fine",
-        keys: &[],
-        tensors: super::rt_detr::PUBLISHED,
-    },
+    renamed("cosmos3_omni", OF_COSMOS),
+    renamed("d_fine", super::rt_detr::PUBLISHED),
     Published {
         model_type: "decision_transformer",
         keys: &[("hidden_size", "n_embd")],
         tensors: &[("^encoder.", "transformer.")],
     },
-    Published {
-        model_type: "deepseek_ocr2",
-        keys: &[],
-        tensors: OF_SAM_INSIDE,
-    },
+    renamed("deepseek_ocr2", OF_SAM_INSIDE),
     Published {
         model_type: "deepseek_v4",
         keys: &[],
         tensors: super::deepseek_v4::PUBLISHED,
     },
-    Published {
-        model_type: "deimv2",
-        keys: &[],
-        tensors: super::rt_detr::PUBLISHED,
-    },
+    renamed("deimv2", super::rt_detr::PUBLISHED),
     Published {
         model_type: "dia",
         keys: &[],
@@ -185,11 +157,7 @@ pub(super) const PUBLISHED: &[Published] = &[
             (".hc_ffn_", ".ffn_hc."),
         ],
     },
-    Published {
-        model_type: "gradium_phonon_tts",
-        keys: &[],
-        tensors: OF_GRADIUM,
-    },
+    renamed("gradium_phonon_tts", OF_GRADIUM),
     Published {
         model_type: "hy_v4",
         keys: &[],
@@ -239,11 +207,7 @@ pub(super) const PUBLISHED: &[Published] = &[
         keys: &[],
         tensors: &[("model.blocks.", "model.layers.")],
     },
-    Published {
-        model_type: "kolibri1",
-        keys: &[],
-        tensors: OF_KOLIBRI,
-    },
+    renamed("kolibri1", OF_KOLIBRI),
     Published {
         model_type: "lara_mini",
         keys: &[],
@@ -263,11 +227,7 @@ pub(super) const PUBLISHED: &[Published] = &[
         ],
         tensors: &[],
     },
-    Published {
-        model_type: "lw_detr",
-        keys: &[],
-        tensors: OF_VIT,
-    },
+    renamed("lw_detr", OF_VIT),
     Published {
         model_type: "lxmert",
         // All counts of layers are one value there.
@@ -388,21 +348,9 @@ pub(super) const PUBLISHED: &[Published] = &[
             (".mlp.layer_norm.", ".layer.2.layer_norm."),
         ],
     },
-    Published {
-        model_type: "pp_doclayout_v2",
-        keys: &[],
-        tensors: super::rt_detr::PUBLISHED,
-    },
-    Published {
-        model_type: "pp_doclayout_v3",
-        keys: &[],
-        tensors: super::rt_detr::PUBLISHED,
-    },
-    Published {
-        model_type: "pp_doclayout_v4",
-        keys: &[],
-        tensors: super::rt_detr::PUBLISHED,
-    },
+    renamed("pp_doclayout_v2", super::rt_detr::PUBLISHED),
+    renamed("pp_doclayout_v3", super::rt_detr::PUBLISHED),
+    renamed("pp_doclayout_v4", super::rt_detr::PUBLISHED),
     Published {
         model_type: "pp_formulanet_text",
         keys: &[],
@@ -437,16 +385,8 @@ pub(super) const PUBLISHED: &[Published] = &[
             ("codec_head.", "lm_head."),
         ],
     },
-    Published {
-        model_type: "rt_detr",
-        keys: &[],
-        tensors: super::rt_detr::PUBLISHED,
-    },
-    Published {
-        model_type: "rt_detr_v2",
-        keys: &[],
-        tensors: super::rt_detr::PUBLISHED,
-    },
+    renamed("rt_detr", super::rt_detr::PUBLISHED),
+    renamed("rt_detr_v2", super::rt_detr::PUBLISHED),
     Published {
         model_type: "sapiens2",
         keys: &[],
@@ -478,11 +418,7 @@ pub(super) const PUBLISHED: &[Published] = &[
         keys: KEYS_OF_SEAMLESS,
         tensors: OF_SEAMLESS,
     },
-    Published {
-        model_type: "step3p5_vision",
-        keys: &[],
-        tensors: OF_TORCH,
-    },
+    renamed("step3p5_vision", OF_TORCH),
     Published {
         model_type: "step3p7",
         keys: &[],
@@ -523,21 +459,9 @@ pub(super) const PUBLISHED: &[Published] = &[
             ("^cls.weight", "head.decoder.weight"),
         ],
     },
-    Published {
-        model_type: "unlimited_ocr",
-        keys: &[],
-        tensors: OF_SAM_INSIDE,
-    },
-    Published {
-        model_type: "unlimited_ocr_sam_vision_model",
-        keys: &[],
-        tensors: OF_SAM,
-    },
-    Published {
-        model_type: "unlimited_ocr_vision",
-        keys: &[],
-        tensors: OF_SAM,
-    },
+    renamed("unlimited_ocr", OF_SAM_INSIDE),
+    renamed("unlimited_ocr_sam_vision_model", OF_SAM),
+    renamed("unlimited_ocr_vision", OF_SAM),
     Published {
         model_type: "unlimited_ocr_vision_encoder",
         keys: &[],

@@ -8,12 +8,13 @@ use super::conformer::ConformerSpec;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::merge::MergeSpec;
 use super::mixers::TokenMixer;
+use super::norm_source::NormSource;
 use super::patches::MomentRows;
 use super::projection::ProjectionSpec;
 use super::quirks::{LastMixer, NarrowBranch, SumWeights, TokenBranch};
 use super::rows::BlockRow;
 use super::self_attention::{Exceptions, SelfSpec};
-use super::source::{NormSource, TableSource};
+use super::source::TableSource;
 
 /// Cross-attention: a decoder block's attention to the encoder's output.
 #[derive(Debug, Clone, PartialEq)]

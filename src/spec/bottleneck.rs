@@ -1,7 +1,8 @@
 //! A block that works on a narrower residual than that of its stack, as data.
 
 use super::feed_forward::MlpSpec;
-use super::source::{LinearSource, NormSource};
+use super::norm_source::NormSource;
+use super::source::LinearSource;
 
 /// norm(map x).
 #[derive(Debug, Clone, PartialEq)]

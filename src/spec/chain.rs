@@ -2,8 +2,9 @@
 
 use attnscope_compute::ops::Activation;
 
+use super::norm_source::NormSource;
 use super::planes::PlaneConvolution;
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 
 /// Steps over the places of a picture, one after another. What a chain keeps for a later one stands beside the residual until then.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,8 @@
 use attnscope_compute::ops::{Activation, NormKind};
 
 use super::feed_forward::MlpSpec;
-use super::source::{LinearSource, NormSource};
+use super::norm_source::NormSource;
+use super::source::LinearSource;
 
 /// A Conformer block (Gulati et al. 2020, arXiv 2005.08100): a feed-forward layer before attention, and a convolution between
 /// attention and the block's own feed-forward layer. Each is added to the residual.

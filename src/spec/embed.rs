@@ -3,9 +3,10 @@
 use attnscope_compute::ops::Activation;
 
 use super::chain::Chain;
+use super::norm_source::NormSource;
 use super::patches::{PatchMap, PatchSpec};
 use super::rounded::WeightFormat;
-use super::source::{LinearSource, NormSource, TableSource};
+use super::source::{LinearSource, TableSource};
 use super::stem::SoundStem;
 
 /// How tokens become the input of the first block.

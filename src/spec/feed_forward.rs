@@ -3,7 +3,8 @@
 use attnscope_compute::ops::Activation;
 
 use super::grid_maps::HiddenConvolution;
-use super::source::{LinearSource, NormSource};
+use super::norm_source::NormSource;
+use super::source::LinearSource;
 
 /// A feed-forward layer: down(act(up x)), or down(rule(gate x, up x)) with a [`GateRule`].
 #[derive(Debug, Clone, PartialEq)]

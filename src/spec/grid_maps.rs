@@ -5,9 +5,10 @@ use attnscope_compute::ops::Activation;
 
 use super::block::BlockSpec;
 use super::feed_forward::FeedForward;
+use super::norm_source::NormSource;
 use super::planes::PlaneConvolution;
 use super::pools::PooledKeys;
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 
 /// How keys and values are read of other rows than queries: mostly, of another grid of patches.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,8 +3,9 @@
 use attnscope_compute::ops::Activation;
 
 use super::labels::Labels;
+use super::norm_source::NormSource;
 use super::quirks::PoolingSpec;
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 
 /// A transform applied to the last residual before the unembedding.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,8 +2,9 @@
 
 use attnscope_compute::attention::RopeSpec;
 
+use super::norm_source::NormSource;
 use super::projected::HeadGrowth;
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 
 /// An indexer (DeepSeek-AI 2025, DeepSeek-V3.2). How many keys it picks is part of the attention's spec.
 #[derive(Debug, Clone, PartialEq)]

@@ -26,6 +26,7 @@ mod merge;
 pub mod mixers;
 mod model;
 mod needed;
+mod norm_source;
 mod patches;
 pub mod place;
 mod planes;
@@ -79,6 +80,7 @@ pub use merge::{Joining, MergeSpec, SquareMap, StagePlaces};
 pub use mixers::TokenMixer;
 pub use model::{Model, ModelSpec};
 pub use needed::NeededTensor;
+pub use norm_source::{GainGrowth, NormKind, NormSource};
 pub use patches::{
     GridPositions, LearnedTokens, LinePositions, MomentRows, PatchLayout, PatchMap, PatchSpec,
     Resampling, TilePositions,
@@ -100,8 +102,8 @@ pub use rows::{
 pub use self_attention::{Exceptions, SelfSpec, Variant};
 pub use side_stream::{KeptStart, SideEmbed, SideStream};
 pub use source::{
-    GainGrowth, HeadAxes, InputPart, LastInputs, LinearSource, LowRank, MapGroups, MapScale,
-    NormKind, NormSource, Part, Slab, TableSource,
+    HeadAxes, InputPart, LastInputs, LinearSource, LowRank, MapGroups, MapScale, Part, Slab,
+    TableSource,
 };
 pub use stack::{Layers, StackSpec};
 pub use stem::{

@@ -7,9 +7,10 @@ use super::block::BlockSpec;
 use super::chain::Chain;
 use super::conformer::ConvolutionModule;
 use super::grid_maps::KeyGrid;
+use super::norm_source::NormSource;
 use super::patches::PatchSpec;
 use super::planes::PlaneConvolution;
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 use super::stack::StackSpec;
 
 /// How neighbouring patches become one behind the last block of a stage.

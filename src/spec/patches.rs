@@ -4,7 +4,8 @@ use attnscope_prompt::PicturePreprocessing;
 pub use attnscope_prompt::Resampling;
 
 use super::chain::Chain;
-use super::source::{LinearSource, NormSource};
+use super::norm_source::NormSource;
+use super::source::LinearSource;
 
 /// How a picture becomes token rows. A token id is a row number: learned tokens come first, then patches.
 #[derive(Debug, Clone, PartialEq)]

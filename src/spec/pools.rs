@@ -3,7 +3,8 @@
 
 use attnscope_compute::attention::RopeSpec;
 
-use super::source::{LinearSource, NormSource};
+use super::norm_source::NormSource;
+use super::source::LinearSource;
 
 /// Keys of pools (compressed keys, DeepSeek-AI 2026, DeepSeek-V4). Which queries see a pool is part of the attention's mask. Its key is its value too, and turns with the position of its first token.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,9 +63,12 @@ pub struct PoolPicks {
 impl PooledKeys {
     /// Describes the computation, for comparisons.
     pub fn words(&self) -> String {
-        let overlap = |source: &PoolSource| match source.overlaps() {
-            true => "of two pools",
-            false => "of its tokens",
+        let overlap = |source: &PoolSource| {
+            if source.overlaps() {
+                "of two pools"
+            } else {
+                "of its tokens"
+            }
         };
         let own = overlap(&self.source);
         match &self.picks {

@@ -1,7 +1,8 @@
 //! Additions to the query, key and value maps of some attentions: latent vectors, and learned vectors per distance.
 
 use super::embed::Sines;
-use super::source::{LinearSource, NormSource, TableSource};
+use super::norm_source::NormSource;
+use super::source::{LinearSource, TableSource};
 
 /// Queries, keys and values projected through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
 #[derive(Debug, Clone, PartialEq)]

@@ -10,13 +10,14 @@ use super::global_maps::GlobalMaps;
 use super::grid_maps::{ConvolvedInputs, KeyGrid, QueryPooling};
 use super::head_experts::HeadExperts;
 use super::indexer::IndexerSpec;
+use super::norm_source::NormSource;
 use super::pools::PooledKeys;
 use super::projected::{
     BiasGate, HeadGrowth, HeadScales, LatentSpec, RelativeSource, StepSource, ValueBiasSource,
 };
 use super::rows::KvSharing;
 use super::side_stream::SideStream;
-use super::source::{LinearSource, NormSource, TableSource};
+use super::source::{LinearSource, TableSource};
 
 /// What turns the outputs of a gate's map into factors of the heads' outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

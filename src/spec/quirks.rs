@@ -5,7 +5,8 @@ use std::fmt;
 use attnscope_compute::ops::Activation;
 
 use super::mixers::TokenMixer;
-use super::source::{LinearSource, NormSource, TableSource};
+use super::norm_source::NormSource;
+use super::source::{LinearSource, TableSource};
 
 /// A mixer behind attention and feed-forward layer, which run aside: it reads pre(x + map(what they give)) for the residual x, and x
 /// becomes x plus what the mixer gives.

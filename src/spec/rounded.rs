@@ -10,9 +10,10 @@ use super::grid_maps::KeyGrid;
 use super::head::HeadSpec;
 use super::hyper::FoldSpec;
 use super::indexer::IndexSource;
+use super::norm_source::NormSource;
 use super::projection::ProjectionSpec;
 use super::rows::{Shortcut, StreamEnds, StreamsSpec};
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 use super::stack::StackSpec;
 
 /// The format that weights are rounded to.

@@ -2,8 +2,9 @@
 
 use super::feed_forward::FeedForward;
 use super::hyper::{FoldSpec, HyperSpec};
+use super::norm_source::NormSource;
 use super::side_stream::KeptStart;
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 
 /// Layout of the rows of a stack.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,8 @@
 
 use super::embed::ConstantRow;
 use super::feed_forward::MlpSpec;
-use super::source::{LinearSource, NormSource, TableSource};
+use super::norm_source::NormSource;
+use super::source::{LinearSource, TableSource};
 
 /// What a block does with the second stream. In each head, the scores of both streams are summed, and one pattern weighs the values of
 /// each; everything else, a stream does by itself: x becomes norm(x + o(heads)), then norm(x + mlp(x)).

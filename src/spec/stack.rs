@@ -4,10 +4,11 @@ use attnscope_compute::attention::{AttentionSpec, Bias};
 
 use super::block::BlockSpec;
 use super::embed::EmbedSpec;
+use super::norm_source::NormSource;
 use super::place::Stack;
 use super::recurrent::Recurrence;
 use super::rows::RowSpec;
-use super::source::{LinearSource, NormSource, TableSource};
+use super::source::{LinearSource, TableSource};
 
 /// The layers of a stack.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,8 +4,9 @@ use attnscope_compute::ops::Activation;
 use attnscope_prompt::SoundRule;
 
 use super::embed::Sines;
+use super::norm_source::NormSource;
 use super::planes::PlaneConvolution;
-use super::source::{LinearSource, NormSource};
+use super::source::LinearSource;
 
 /// Convolutions over the frames of a spectrogram, one after another, each followed by an activation.
 #[derive(Debug, Clone, PartialEq)]

@@ -122,6 +122,10 @@ fn what_is_declared_loses_in_a_race_of_readings_what_it_loses_in_a_run() {
         let expected = predictions.next_loss.expect("a loss");
         for (found, expected) in found.iter().zip(&expected) {
             let off = (found - expected).abs();
+            // What predicts no token of a text has no loss in either.
+            if found.is_nan() && expected.is_nan() {
+                continue;
+            }
             assert!(
                 off <= 2e-4 * expected.abs().max(1.0),
                 "{case:?}: {found} and {expected}"

@@ -152,7 +152,12 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
                 let is_limited = blocks.any(|block| block.feed_forward.is_limited());
                 let blocks = model.spec.main_stack().blocks().iter();
                 let mut top_keys = blocks.filter_map(|block| block.attention()?.top_keys);
-                let is_in_blocks = top_keys.any(TopKeys::ranks_blocks);
+                let mut blocks = model.spec.main_stack().blocks().iter();
+                let is_pooled = blocks.any(|block| {
+                    let attention = block.attention();
+                    attention.is_some_and(|of| of.mask.pools.is_some())
+                });
+                let is_in_blocks = is_pooled || top_keys.any(TopKeys::ranks_blocks);
                 let mut stacks = model.spec.stacks.iter();
                 let starts_with_rows = stacks.any(|stack| stack.embed.joined.is_some());
                 assert!(

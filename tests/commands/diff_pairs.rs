@@ -259,7 +259,7 @@ fn families() -> Vec<String> {
     names
 }
 
-const TOKENS: [&str; 2] = ["--tokens", "5,9,2,20,7,11,3,8,5,9,2,20"];
+const TOKENS: [&str; 2] = ["--tokens", "5,9,2,18,7,11,3,8,5,9,2,18"];
 
 /// The prompt of a family: a picture, a sound or rows of its case, or tokens, and those of a decoder.
 fn prompt_for(family: &str) -> Vec<String> {

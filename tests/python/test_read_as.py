@@ -120,15 +120,16 @@ class Pointer(nn.Module):
 
 
 class PositionFirst(nn.Module):
-    """Takes ids as [position, batch], which its table of positions says."""
+    """Takes ids as [position, batch], which its table of positions says; attends along the second axis where told to."""
 
-    def __init__(self, table="embedding", is_right=True):
+    def __init__(self, table="embedding", is_right=True, batch_first=False):
         super().__init__()
         torch.manual_seed(0)
         self.table, self.is_right = table, is_right
         self.embed, self.positions = nn.Embedding(20, D), nn.Embedding(64, D)
         self.register_buffer("rows", torch.randn(64, 1, D))
-        self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, N_HEADS, D, dropout=0.0), 2)
+        layer = nn.TransformerEncoderLayer(D, N_HEADS, D, dropout=0.0, batch_first=batch_first)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.unrolled = nn.GRU(D, D)
 
     def forward(self, ids):
@@ -142,6 +143,45 @@ class PositionFirst(nn.Module):
         elif self.table == "recurrent":
             x = self.unrolled(x)[0]
         return self.body(x)
+
+
+class Spoken(nn.Module):
+    """Adds what language each token is of, which all tokens of a row share, and no positions."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.kinds, self.body = nn.Embedding(20, D), nn.Embedding(20, D), Joined()
+
+    def forward(self, ids, lang_type=None):
+        x = self.embed(ids)
+        return self.body(x if lang_type is None else x + self.kinds(lang_type))
+
+
+class Joined(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(D, 3 * D)
+
+    def forward(self, x):
+        q, k, v = map(heads, self.qkv(x).chunk(3, -1))
+        return x + ((q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class Pooled(nn.Module):
+    """A classifier whose one query reads all tokens, from which it may take the mean of the batch before."""
+
+    def __init__(self, mixes_rows):
+        super().__init__()
+        torch.manual_seed(0)
+        self.mixes_rows, self.embed, self.positions = mixes_rows, nn.Embedding(20, D), nn.Embedding(64, D)
+        self.query, self.kv, self.out = nn.Parameter(torch.randn(1, 1, D)), nn.Linear(D, 2 * D), nn.Linear(D, 2)
+
+    def forward(self, ids):
+        x = self.embed(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = x - x.mean(0) / 2 if self.mixes_rows else x
+        k, v = self.kv(x).chunk(2, -1)
+        return self.out(((self.query @ k.transpose(1, 2) / D ** 0.5).softmax(-1) @ v)[:, 0])
 
 
 class Crossed(nn.Module):
@@ -317,6 +357,42 @@ class Read(Case):
         _, metadata = self.recorded(PositionFirst("none"), ids)
         self.assertEqual(metadata["attnscope.tokens_shape"], "12,3")
 
+    def test_positions_along_one_axis_and_attention_along_the_other_turn_nothing(self):
+        for table in ("embedding", "buffer", "recurrent"):
+            for n in (3, 12):  # as many rows as positions: sizes do not say along which axis attention runs
+                model, ids = PositionFirst(table, batch_first=True), self.ids(n, 12)
+                subject = Subject(model.eval(), None, ids)
+                os.remove(subject.run(Request())[1])
+                self.assertEqual(subject.inputs.batch_axis, 0, (table, n))
+            ids = self.ids(3, 12)
+            arrays, metadata = self.recorded(model, ids)
+            self.assertEqual((arrays["tokens"].tolist(), metadata["attnscope.tokens_shape"]), (ids[0].tolist(), "3,12"), table)
+            # as many positions as rows
+            subject = Subject(PositionFirst(table).eval(), None, self.ids(12, 12))
+            os.remove(subject.run(Request())[1])
+            self.assertEqual(subject.inputs.batch_axis, 1, table)
+
+    def test_one_row_is_never_taken_for_one_position(self):
+        _, metadata = self.recorded(PositionFirst("recurrent"), self.ids(1, 12))
+        self.assertEqual(metadata["attnscope.tokens_shape"], "1,12")
+
+    def test_rows_of_one_token_each_are_rows(self):
+        for batch_first in (True, False):
+            subject = Subject(PositionFirst("none", batch_first=batch_first).eval(), None, self.ids(12, 1))
+            os.remove(subject.run(Request())[1])
+            self.assertEqual(subject.inputs.batch_axis, int(not batch_first))
+
+    def test_numbers_of_rows_are_no_positions(self):
+        for n in (2, 3, 12):
+            numbers = torch.arange(n)[:, None].expand(n, 12)
+            for given in ({"ids": self.ids(n, 12), "lang_type": numbers}, {"ids": numbers + 1}):
+                _, metadata = self.recorded(Spoken(), *given.values())
+                self.assertEqual(metadata["attnscope.tokens_shape"], f"{n},12")
+                self.live(Spoken(), given, probes=True, mask="bidirectional")
+        # positions first, and a language for each of two rows
+        _, metadata = self.recorded(PositionFirst(), torch.arange(1, 3).expand(12, 2))
+        self.assertEqual(metadata["attnscope.tokens_shape"], "2,12")
+
     def test_one_integer_for_each_row_is_no_text(self):
         rows, ids = torch.randn(2, 5, D), self.ids(2, 7)
 
@@ -346,6 +422,31 @@ class Read(Case):
         _, path = subject.run(Request())
         os.remove(path)
         self.assertEqual(subject.inputs.rows, 2)  # cross-attention read the other one
+
+    def test_masks_are_told_from_rows_by_values_and_form(self):
+        def rows(mask):
+            model = nn.Module()
+            model.forward = lambda **_: None
+            return Inputs(model, {"a": mask, "x": torch.randn(1, 12, D)}).rows
+
+        later, places = torch.ones(12, 12).triu(1), torch.arange(12)
+        blocks = (places[:, None] // 4 != places // 4).float()
+        random = torch.Generator().manual_seed(0)
+        forms = {"later": later, "earlier": later.T, "itself too": torch.ones(12, 12).triu(), "blocks": blocks, "later, blocks": later.maximum(blocks),
+                 "far": ((places[:, None] - places).abs() > 2).float(), "padding": (places >= 9).float().expand(12, 12),
+                 "later, padding": later.maximum((places >= 9).float().expand(12, 12)), "left": later.maximum((places < 3).float().expand(12, 12)),
+                 "of windows": torch.stack([torch.zeros(12, 12), blocks, blocks.roll((2, 2), (0, 1))])}
+        for name, hidden in forms.items():
+            hidden = hidden if hidden.dim() == 3 else hidden[None]
+            for value in (-torch.inf, -1e9, -1000.0, -100.0):
+                self.assertEqual(rows(torch.zeros(hidden.shape).masked_fill(hidden == 1, value)), "x", (name, value))
+            self.assertEqual(rows(hidden), "x", name)
+            self.assertEqual(rows(1 - hidden), "x", name)
+        one_hot = torch.eye(12)[torch.randint(12, (1, 12), generator=random)]
+        few_kinds = torch.eye(12)[torch.randint(2, (1, 12), generator=random) * 5 + 3]
+        binary = torch.randint(2, (1, 12, 12), generator=random).float()
+        for data in (one_hot, few_kinds, torch.eye(12)[None], binary, -100 * binary, torch.randn(1, 12, 12, generator=random)):
+            self.assertEqual(rows(data), "a")
 
     def test_a_model_without_attention_is_told_by_what_it_lacks(self):
         class External(nn.Module):
@@ -392,6 +493,18 @@ class Judged(Case):
         trace, probe = self.both(PositionFirst("embedding", is_right=False), self.ids(3, 12))
         self.assertIn("wrong-axis", self.errors(trace))
         self.assertIn("batch-leak", self.errors(probe))
+
+    def test_positions_that_are_added_along_the_batch_are_told(self):
+        for table in ("embedding", "buffer", "recurrent"):
+            for inputs in (self.ids(3, 12), None):
+                trace, probe = self.both(PositionFirst(table, batch_first=True), inputs)
+                self.assertEqual((self.errors(trace), self.errors(probe)), (set(), {"batch-leak", "order-blind"}), (table, inputs is None))
+
+    def test_rows_that_meet_where_no_tokens_do_are_told(self):
+        for mixes_rows in (True, False):
+            for inputs in (self.ids(3, 12), None):
+                _, probe = self.both(Pooled(mixes_rows), inputs)
+                self.assertEqual(self.errors(probe), {"batch-leak"} if mixes_rows else set())
 
     def test_a_source_without_a_name_is_not_what_a_probe_changes(self):
         mask = torch.full((N, N), -torch.inf).triu(1)

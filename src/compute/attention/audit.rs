@@ -378,12 +378,7 @@ mod tests {
     use super::*;
     use crate::attention::Mask;
 
-    const CAUSAL: Mask = Mask {
-        causal: true,
-        window: None,
-        streaming: None,
-        pools: None,
-    };
+    const CAUSAL: Mask = Mask::CAUSAL;
 
     fn of(
         mask: Mask,
@@ -411,10 +406,8 @@ mod tests {
     #[test]
     fn each_forbidden_cell_counts_once_under_the_most_specific_kind() {
         let window = Mask {
-            causal: true,
             window: Some(Window::Back(2)),
-            streaming: None,
-            pools: None,
+            ..CAUSAL
         };
         // Key 0 is padding; query 3 sees keys 2 and 3.
         let real = [false, true, true, true];

@@ -17,9 +17,13 @@ mod kv_format;
 mod kv_head;
 mod log_sums;
 mod mask;
+#[cfg(test)]
+mod mask_tests;
 mod normaliser;
 mod part;
 mod picked_keys;
+#[cfg(test)]
+mod picked_keys_tests;
 mod plan;
 mod pooled;
 mod profiles;

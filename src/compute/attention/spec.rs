@@ -44,6 +44,20 @@ pub struct Mask {
 }
 
 impl Mask {
+    /// A mask that hides nothing.
+    pub const NONE: Self = Self {
+        causal: false,
+        window: None,
+        streaming: None,
+        pools: None,
+    };
+
+    /// A mask that hides every key after the query.
+    pub const CAUSAL: Self = Self {
+        causal: true,
+        ..Self::NONE
+    };
+
     /// A mask whose window of some width reaches back if it is causal, and to both sides otherwise.
     pub fn with_width(causal: bool, width: Option<usize>) -> Self {
         let window = width.map(|width| Window::of_width(width, causal));

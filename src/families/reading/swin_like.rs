@@ -206,7 +206,7 @@ pub fn read(
     }
     // A backbone gives its stages through norms of their own.
     let n_stages = stages.len();
-    let outside = base.strip_suffix("model.").unwrap_or(&base);
+    let outside = base.strip_suffix("model.").unwrap_or(base);
     let of_stage = [
         format!("{base}hidden_states_norms.stage{n_stages}"),
         format!("{outside}hidden_states_norms.{}", n_stages - 1),

@@ -3,7 +3,8 @@
 use attnscope_compute::ops::Activation;
 
 use super::parts::MixerPart;
-use crate::source::{LinearSource, NormSource};
+use crate::norm_source::NormSource;
+use crate::source::LinearSource;
 
 /// Lightning attention: out(sigmoid(gate) · norm(attention(act(q), act(k), act(v)))).
 #[derive(Debug, Clone, PartialEq)]

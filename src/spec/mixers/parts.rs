@@ -2,7 +2,8 @@
 
 use attnscope_compute::kernels::recurrent::{GateOrder, NormGate};
 
-use crate::source::{LinearSource, NormSource};
+use crate::norm_source::NormSource;
+use crate::source::LinearSource;
 
 /// One tensor or map that a mixer reads, with a short name.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,8 @@
 use attnscope_compute::ops::Activation;
 
 use super::parts::{MixerPart, ShortConvolution};
-use crate::source::{LinearSource, NormSource};
+use crate::norm_source::NormSource;
+use crate::source::LinearSource;
 
 /// A selective scan: out(scan(y, steps, b, c) · silu(gate)), where y = act(conv(x)), and steps, b and c are computed from y.
 #[derive(Debug, Clone, PartialEq)]

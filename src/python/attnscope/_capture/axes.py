@@ -236,21 +236,6 @@ def _hide_masked(scores, pattern, over_keys):
     return value
 
 
-def _is_position_first(ids, named):
-    """Whether ids are [position, batch]: several rows of one id each, or a square mask of their first size, or a mask of their shape
-    turned, came with them."""
-    if ids.dim() != 2 or ids.shape[0] == ids.shape[1]:
-        return False
-    n, n_rows = ids.shape
-    if n_rows == 1:
-        return True
-    others = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim() == 2 and value is not ids]
-    squares = [value for value in others if value.shape == (n, n) and n != n_rows]
-    turned = [value for value in others if value.shape == (n_rows, n) and bool(((value == 0) | (value == 1)).all())]
-    same = [value for value in others if value.shape == (n_rows, n_rows)]
-    return bool(squares or turned) and not same
-
-
 def absent_masks(module, args, kwargs):
     """The arguments of a call that are None and may be, by their names, a mask of later positions."""
     try:

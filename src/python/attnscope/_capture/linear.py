@@ -33,11 +33,13 @@ class _Linear:
         return False
 
     def may_be_features(self, record, out):
-        """Whether what is left of a softmaxed matrix behind its product with values is an axis of features: as wide as the values, or
-        of no length that a sequence has here. A square matrix is one of queries by keys."""
+        """Whether what is left of a softmaxed matrix behind its product with values may be an axis of features: as wide as the values, or
+        of no length that a sequence has here. Of a square matrix, what it meets next tells."""
         of_pattern, of_out = record.pattern.shape[-2:], out.shape[-2:]
+        if of_pattern[0] == of_pattern[1]:
+            return True
         left = [n for n in of_pattern if n in of_out]
-        if len(left) != 1 or of_pattern[0] == of_pattern[1]:
+        if len(left) != 1:
             return False
         lengths = {n for frame in self.stack for n in frame.lengths}
         return of_out[0] == of_out[1] or left[0] not in lengths
@@ -55,6 +57,9 @@ class _Linear:
         other = inputs[1 - at]
         of_queries = _mark(other).record
         if self.is_weight(other) or _mark(other).is_scores or of_queries is not None and not of_queries.is_unproven:
+            return False
+        # A square matrix is one of queries by keys, unless its result meets a softmax of other features.
+        if record.pattern.shape[-2] == record.pattern.shape[-1] and of_queries in (None, record):
             return False
         gone = [each for each in (record, of_queries) if each is not None]
         self.records = [each for each in self.records if not any(each is one for one in gone)]

@@ -1,4 +1,4 @@
-"""Which axis of [a, b] ids holds positions, as far as the code of a model says: where it adds rows that are one for each position."""
+"""Which axis of [a, b] ids holds positions: what came with them says it, or the code of a model, where it adds rows of positions and attends."""
 
 from __future__ import annotations
 
@@ -8,20 +8,39 @@ from torch import nn
 from .shared import _address, _is_ids, _tensors
 from .words import ADDITIONS, VIEWS
 
+FEWEST = 3  # positions that a row has: numbers of two rows rise as those of positions do
+
 
 class _Order:
     """Sees the calls of one forward pass. Rows of a table, or of a buffer, that differ along one axis of the activations and are
-    repeated along the other are those of positions; recurrent layers say the axis themselves."""
+    repeated along the other are those of positions; recurrent layers say the axis themselves. Where attention runs along the other
+    axis, one of both is a mistake of the model, and ids are [batch, position]."""
 
     def __init__(self, model):
-        self.shape = None  # of the ids
+        self.ids = None  # [a, b]
+        self.is_told = False  # whether their shape, or what came with them, says [position, batch]
         self.axes = set()  # that were seen to hold positions
         self.of_positions = {}  # {id: a tensor of rows of positions}, which keeps them, and so the ids
         self.tables = {_address(x) for x in (*model.parameters(), *model.buffers()) if x.dim() >= 2} - {0}
 
+    def begin(self, ids, named):
+        """The model is called with these ids, among the arguments `named`."""
+        if self.ids is None and ids.dim() == 2:
+            self.ids, self.is_told = ids.detach().cpu(), _is_position_first(ids, named)
+
     @property
-    def is_position_first(self):
-        return self.axes == {0}
+    def shape(self):
+        return None if self.ids is None else tuple(self.ids.shape)
+
+    def is_position_first(self, sizes):
+        """Whether the ids are [position, batch]; `sizes` are how many queries and keys each attention had."""
+        if self.is_told:  # rows of one id each are rows of one token where no query saw a second key
+            return self.shape[1] > 1 or any(max(each) > 1 for each in sizes)
+        if self.axes != {0} or self.shape[0] < FEWEST:
+            return False
+        n, n_others = self.shape
+        lengths = [n_keys if n_keys in self.shape else n_queries for n_queries, n_keys in sizes]
+        return n in lengths and (n == n_others or lengths.count(n) > lengths.count(n_others))
 
     def enter(self, module, args):
         """A module begins to run."""
@@ -30,7 +49,7 @@ class _Order:
             self.axes.add(1 if module.batch_first else 0)
 
     def fits(self, x):
-        return self.shape is not None and x.dim() == 3 and tuple(x.shape[:2]) == self.shape
+        return self.ids is not None and x.dim() == 3 and tuple(x.shape[:2]) == self.shape
 
     def see(self, name, args, kwargs, out):
         """A function ran."""
@@ -48,14 +67,18 @@ class _Order:
                     self.add(rows.shape[:-1] if rows.dim() > 1 else ())
 
     def look_up(self, asked, out):
-        """Rows of a table: those of positions where each index is one more than the last."""
+        """Rows of a table: those of positions where each index is one more than the last, and they are not the ids themselves."""
         steps = [asked.diff(dim=axis) for axis in range(asked.dim())]
-        rising = [axis for axis, step in enumerate(steps) if step.numel() and bool((step == 1).all())]
+        rising = [axis for axis, step in enumerate(steps) if asked.shape[axis] >= FEWEST and step.numel() and bool((step == 1).all())]
         still = all(bool((step == 0).all()) for axis, step in enumerate(steps) if axis not in rising)
         if len(rising) != 1 or not still:
             return
+        is_of_ids = tuple(asked.shape) == self.shape
+        if is_of_ids and bool((asked.cpu() == self.ids).all()):
+            return
         self.of_positions[id(out)] = out
-        if self.shape is not None and tuple(asked.shape) == self.shape and min(self.shape) > 1:
+        # numbers of the rows rise along the batch: where attention may run along either axis, they say nothing
+        if is_of_ids and min(self.shape) > 1 and (rising[0] == 1 or self.shape[0] != self.shape[1]):
             self.axes.add(rising[0])
 
     def add(self, sizes):
@@ -64,3 +87,18 @@ class _Order:
         for axis in (0, 1):
             if len(sizes) == 2 and sizes[axis] == self.shape[axis] > 1 == sizes[1 - axis] < self.shape[1 - axis]:
                 self.axes.add(axis)
+
+
+def _is_position_first(ids, named):
+    """Whether ids are [position, batch]: several rows of one id each, or a square mask of their first size, or a mask of their shape
+    turned, came with them."""
+    if ids.dim() != 2 or ids.shape[0] == ids.shape[1]:
+        return False
+    n, n_rows = ids.shape
+    if n_rows == 1:
+        return True
+    others = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim() == 2 and value is not ids]
+    squares = [value for value in others if value.shape == (n, n) and n != n_rows]
+    turned = [value for value in others if value.shape == (n_rows, n) and bool(((value == 0) | (value == 1)).all())]
+    same = [value for value in others if value.shape == (n_rows, n_rows)]
+    return bool(squares or turned) and not same

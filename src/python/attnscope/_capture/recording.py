@@ -17,7 +17,7 @@ from torch import nn
 
 from .adding import _Added
 from .axes import (
-    MASKED, _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_position_first, _is_relu, _labels, _moved_axes,
+    MASKED, _argument_names, _axis, _dropout, _einsum_axes, _factors, _hide_masked, _is_relu, _labels, _moved_axes,
     _operands, _ordered, _padding_mask, _summed_axis, _sums_over_something, _weighed,
     absent_masks,
 )
@@ -84,7 +84,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         self.begin_reshapes()
         self.begin_discards()
         self.begin_linear()
-        self.order, self.is_turned = _Order(self.model), False  # whether ids were taken for [position, 1] by their shape alone
+        self.order = _Order(self.model)
         self.absent_masks = []
         self.draws, self.drawn = _Draws(self.model), set()
         self.thread = threading.get_ident()
@@ -231,12 +231,11 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
                  and not re.search(r"mask|position|type|label|_out", name)]
         plain.sort(key=lambda name: name != "input_ids")
         later = later or plain[1:2]  # written only where a decoder was seen
-        if plain and _is_position_first(named[plain[0]], named):
-            self.is_turned = named[plain[0]].shape[1] == 1
-            for name in {plain[0], *later}:
+        if plain:
+            self.order.begin(named[plain[0]], named)
+        if self.order.is_told:
+            for name in {*plain[:1], *later}:
                 named[name] = named[name].T
-        elif plain and named[plain[0]].dim() == 2:
-            self.order.shape = tuple(named[plain[0]].shape)
         if plain:
             self.found.setdefault("tokens", named[plain[0]].detach().cpu())
         if later:
@@ -589,13 +588,14 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         if any(mark.context is not None for mark in marks) and self.follow_context(name, inputs, marks, first):
             return
         if name in PRODUCT and any(mark.record is not None or mark.is_scores for mark in marks):
+            weighs_a_pattern = any(self.is_spent(x) for x in inputs)
             follows = self.used(name, args, kwargs, first)
             if follows is not None:
                 self.set_mark(first, follows)
                 return
             used = next((mark.record for mark in marks if mark.record is not None), None)
             if used is not None:
-                is_alone = not any(self.is_spent(x) or mark.record not in (None, used) for x, mark in zip(inputs, marks))
+                is_alone = not weighs_a_pattern and all(mark.record in (None, used) for mark in marks)
                 if not (is_alone and self.mark_context(used, first)) and hasattr(first, "_attnscope_mark"):
                     self.set_mark(first, NO_MARK)
                 return  # attention's output, no longer scores
@@ -776,7 +776,9 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         if is_linear and (axes != mark.axes or mark.is_outer or x.dim() > 4):
             # the state of a recurrence, rather than attention; or keys and values, multiplied with queries
             lengths = {n for above in self.stack for n in above.lengths}
-            if axes != mark.axes and not mark.is_outer and mark.factors is not None and not set(ordered.shape[-2:]) <= lengths:
+            # Sums over features are scores of positions, and sums over positions are features.
+            are_scores = mark.factors is not None and set(ordered.shape[-2:]) <= lengths and mark.factors[0].shape[-1] not in lengths
+            if axes != mark.axes and not mark.is_outer and mark.factors is not None and not are_scores:
                 self.note_linear(frame)
             return
         if not mark.steps and axes != mark.axes or "softmax" in mark.steps and x.dim() > 2:
@@ -922,10 +924,10 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         _save(self.path, tensors, metadata)
 
     def turn_ids(self):
-        """Ids that are [position, batch], as what the model adds to them says, become [batch, position]. Those that were taken for it by
-        their shape alone become rows of one token each where no query saw a second key."""
-        is_alone = self.is_turned and all(max(record.pattern.shape[1:]) == 1 for record in self.records)
-        if self.order.is_position_first or is_alone:
+        """Ids that are [position, batch], as the run has shown, become [batch, position]; those that were taken for it before the run,
+        and are not, become what they were."""
+        self.is_position_first = self.order.is_position_first([tuple(record.pattern.shape[1:]) for record in self.records])
+        if self.is_position_first != self.order.is_told:
             for name in ("tokens", "decoder_tokens", "attention_mask"):
                 x = self.found.get(name)
                 if x is not None and x.dim() == 2:

@@ -8,13 +8,14 @@ import re
 import torch
 from torch import nn
 
-from .._capture.axes import _is_position_first
+from .._capture.axes import MASKED
+from .._capture.order import _is_position_first
 from .._capture.shared import _is_ids
 from .faults import Unusable
 
 TARGET = re.compile(r"tgt|trg|target|decoder|(^|_)dec(_|$)|^y$")
 NOT_TOKENS = re.compile(r"mask|length|position|segment|type|label")
-HIDES = -5000  # values down to here hide a key
+HIDES = -30  # numbers down to here hide a key: its weight is below what float32 holds beside others
 
 
 class Inputs:
@@ -67,7 +68,9 @@ class Inputs:
         if self.given is None:
             return len(self.required) == 1
         ids = self._at(self.places[0]) if self.places else None
-        return ids is not None and ids.dim() == 2 and self.batch_axis == 0 and min(ids.shape) > 1
+        if ids is None or ids.dim() != 2:
+            return False
+        return self.batch_axis == 0 and min(ids.shape) > 1 or ids.shape[0] > 1 == ids.shape[1]
 
     @property
     def rows(self):
@@ -361,11 +364,36 @@ def is_one_per_row(ids, beside):
 
 
 def _is_mask(x):
-    """Whether a tensor says of each query and key whether it is seen: zeros beside ones, or beside values that hide."""
+    """Whether a tensor says of each query and key whether it is seen: zeros beside ones, or beside values that hide, which no rows
+    of data have or which stand where masks have them."""
     if x.dim() < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] < 2:
         return False
-    is_zero = x == 0
-    return bool((is_zero | (x == 1)).all()) or bool((is_zero | (x <= HIDES)).all())
+    values = x.detach().cpu().reshape(-1, *x.shape[-2:])
+    is_zero = values == 0
+    if bool((is_zero | (values <= MASKED)).all()):
+        return True
+    if torch.unique(values).numel() > 2:
+        return False
+    if bool((is_zero | (values <= HIDES)).all()):
+        return _has_form_of_mask(is_zero)
+    is_binary = bool((is_zero | (values == 1)).all())
+    is_one_hot = is_binary and bool((~is_zero).sum(-1).eq(1).all())
+    return is_binary and not is_one_hot and (_has_form_of_mask(is_zero) or _has_form_of_mask(~is_zero))
+
+
+def _has_form_of_mask(is_seen):
+    """Whether [matrix, query, key] hide later keys, keys of other blocks, far ones, or some keys from all queries. Keys that no query
+    sees are left aside; with each pair taken both ways, all, those of blocks or those on some diagonals are left."""
+    for matrix in is_seen:
+        keys = matrix.any(0).nonzero().flatten()
+        both = matrix[keys][:, keys]
+        both = both | both.T | torch.eye(len(keys), dtype=torch.bool)
+        is_banded = all(bool((diagonal == diagonal[0]).all()) for diagonal in (both.diagonal(k) for k in range(len(keys))))
+        of_others = both.to(torch.float32)
+        is_blocked = torch.equal(of_others @ of_others > 0, both)  # whoever sees one of a block sees all of it
+        if not is_banded and not is_blocked:
+            return False
+    return True
 
 
 def other_tokens(ids):

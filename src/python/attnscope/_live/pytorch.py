@@ -19,7 +19,7 @@ from .faults import Unusable
 from .inputs import Inputs
 from .intent import intended_mask
 from .labels import are_labels
-from .ordering import is_position_first
+from .ordering import is_position_first, seen
 from .predicting import Logits
 from .tokenizing import Tokenizing
 
@@ -107,7 +107,7 @@ class Subject:
             self._tell_order()
             inputs = self.inputs
             if values is not None:
-                inputs = inputs.with_values(values, self._axis_of_given(request, place))
+                inputs = inputs.with_values(values, self._axis_of_given(request))
             elif ids is None and inputs.given is None:
                 ids, text = self._default()
             if request.get("probes"):
@@ -141,8 +141,7 @@ class Subject:
             return
         self.knows_order = True
         try:
-            if is_position_first(self.model, self.inputs):
-                self.inputs.turn(True)
+            self.inputs.turn(is_position_first(self.model, self.inputs))
         except Exception:  # the run itself tells what is wrong
             pass
 
@@ -182,21 +181,16 @@ class Subject:
             self.places = {(record.info["module"], record.info["call"]): (record.info["name"], record.info.get("head"))
                            for record in watched.records}
 
-    def _axis_of_given(self, request, place):
+    def _axis_of_given(self, request):
         """The axis of positions in the sequence of vectors that came with the model. Its shape does not tell, so the model runs once
         where it has not run on it."""
         if self.inputs.given is None or self.inputs._place_of_vectors(3) is None:
             return 1
         if self.given_axis is None:
-            path = os.path.join(place, "given.safetensors")
-            args, kwargs = self.inputs.of(None, None)
-            try:
-                with _told_plainly(), torch.no_grad(), capture(self.model, path, scores=False) as watched:
-                    self.model(*args, **kwargs)
-            finally:
-                if os.path.exists(path):
-                    os.remove(path)
+            watched = seen(self.model, *self.inputs.of(None, None))
             request.stop_if_cancelled()
+            if not watched.records:
+                raise Unusable(watched.nothing_seen())
             self.given_axis = self.inputs.row_axis(_n_queries(watched.records))
         return self.given_axis
 
@@ -209,7 +203,7 @@ class Subject:
 
     def _probe(self, request, path, inputs, ids, target):
         count, rows = [0], inputs.rows is not None
-        axis = self._axis_of_given(request, os.path.dirname(path)) if rows else None
+        axis = self._axis_of_given(request) if rows else None
         if rows:  # vectors stand for tokens, by their numbers
             ids = inputs.row_numbers(axis)
         elif inputs.place_of_values is not None:
