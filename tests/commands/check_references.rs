@@ -174,7 +174,7 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
         known.filter(|name| tried.contains(name)).collect()
     };
     assert_eq!(carrying, of_tried(&CARRYING));
-    // Learned positions that their code cannot shift, a first token that sees all, rows before a text, and blocks of keys: pads on the left are another
+    // Learned positions that their code cannot shift, a first token that sees all, rows before a text, blocks and pools of keys: pads on the left are another
     // prompt to them.
     assert_eq!(
         right_only,
@@ -190,6 +190,8 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             "blenderbot_small_b",
             "cpmant",
             "cpmant_b",
+            "deepseek_v4",
+            "deepseek_v4_b",
             "led",
             "led_b",
             "led_c",
