@@ -110,7 +110,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     given_rows::remark(
         reader,
-        "the coarsest map behind its projection, an array [row, column, channel],",
+        "the projection of the coarsest map, an array [row, column, channel],",
     );
     reader.remark(
         "the encoder alone is read: the decoder attends between places that each query computes"

@@ -56,7 +56,7 @@ impl PickedKeys {
             return None;
         };
         let (first_query, n_queries) = (visibility.first_query(), visibility.n_queries_to_run());
-        let stride = visibility.n_keys.div_ceil(BITS).max(1);
+        let stride = words_of_row(visibility);
         let n_groups = match input.weights {
             Some(_) => 1,
             None => input.n_heads.max(1),
@@ -72,37 +72,16 @@ impl PickedKeys {
             Some(keys) => keys.len() / input.d_head.max(1),
             None => visibility.n_keys,
         };
-        let mut bits = vec![0; n_groups * n_queries * stride];
-        let rows = bits.par_chunks_mut((n_queries * stride).max(1));
-        let picked: Option<Vec<()>> = rows
-            .enumerate()
-            .flat_map(|(group_idx, rows)| {
-                let strips = rows.par_chunks_mut(BLOCK_ROWS * stride).enumerate();
-                strips.map(move |(nth, rows)| ((group_idx, nth * BLOCK_ROWS), rows))
-            })
-            .map(|((group_idx, first), rows)| {
-                if pace.stops() {
-                    return None;
-                }
-                let queries = first..first + rows.len() / stride;
-                let scores = input.scores(group_idx, &queries, n_scored); // [row, key]
-                let pick = if blocks.are_pooled { pick_pools } else { pick };
-                let mut candidates = Vec::new();
-                for (idx, (nth, bits)) in queries.zip(rows.chunks_mut(stride)).enumerate() {
-                    let query_idx = first_query + nth;
-                    let scores = &scores[idx * n_scored..(idx + 1) * n_scored];
-                    pick(
-                        (top.n, blocks),
-                        (visibility, query_idx),
-                        scores,
-                        &mut candidates,
-                        bits,
-                    );
-                }
-                Some(())
-            })
-            .collect();
-        picked?;
+        let pick = if blocks.are_pooled { pick_pools } else { pick };
+        let bits = picked_rows(
+            input,
+            (visibility, n_groups, n_scored),
+            pace,
+            |query_idx, scores, candidates, bits| {
+                let of = (visibility, query_idx);
+                pick((top.n, blocks), of, scores, candidates, bits);
+            },
+        )?;
         Some(Self {
             first_query,
             n_queries,
@@ -120,7 +99,7 @@ impl PickedKeys {
         (visibility, n_heads): (&Visibility, usize),
     ) -> Self {
         let (first_query, n_queries) = (visibility.first_query(), visibility.n_queries_to_run());
-        let stride = visibility.n_keys.div_ceil(BITS).max(1);
+        let stride = words_of_row(visibility);
         let places = (0..visibility.n_keys).map(|idx| window.of(idx, n_columns));
         let places: Vec<[usize; 2]> = places.collect();
         let mut bits = vec![0u64; n_queries * stride];
@@ -152,36 +131,25 @@ impl PickedKeys {
         let (first_query, n_queries) = (visibility.first_query(), visibility.n_queries_to_run());
         let n_tokens = visibility.n_queries;
         let n_pools = visibility.n_keys.saturating_sub(n_tokens);
-        let stride = visibility.n_keys.div_ceil(BITS).max(1);
-        let mut bits = vec![0u64; n_queries * stride];
-        let strips = bits.par_chunks_mut(BLOCK_ROWS * stride).enumerate();
-        let picked: Option<Vec<()>> = strips
-            .map(|(nth, rows)| {
-                if pace.stops() {
-                    return None;
-                }
-                let queries = nth * BLOCK_ROWS..nth * BLOCK_ROWS + rows.len() / stride;
-                let scores = input.scores(0, &queries, n_pools); // [row, pool]
-                let mut candidates = Vec::new();
-                for (idx, (nth, bits)) in queries.zip(rows.chunks_mut(stride)).enumerate() {
-                    let query_idx = first_query + nth;
-                    let scores = &scores[idx * n_pools..(idx + 1) * n_pools];
-                    candidates.clear();
-                    for key_idx in visibility.range(query_idx) {
-                        match key_idx.checked_sub(n_tokens) {
-                            Some(pool_idx) => candidates.push((scores[pool_idx], key_idx)),
-                            None => bits[key_idx / BITS] |= 1 << (key_idx % BITS),
-                        }
-                    }
-                    keep_largest(&mut candidates, n);
-                    for (_, key_idx) in &candidates {
-                        bits[key_idx / BITS] |= 1 << (key_idx % BITS);
+        let stride = words_of_row(visibility);
+        let bits = picked_rows(
+            input,
+            (visibility, 1, n_pools),
+            pace,
+            |query_idx, scores, candidates, bits| {
+                candidates.clear();
+                for key_idx in visibility.range(query_idx) {
+                    match key_idx.checked_sub(n_tokens) {
+                        Some(pool_idx) => candidates.push((scores[pool_idx], key_idx)),
+                        None => bits[key_idx / BITS] |= 1 << (key_idx % BITS),
                     }
                 }
-                Some(())
-            })
-            .collect();
-        picked?;
+                keep_largest(candidates, n);
+                for (_, key_idx) in candidates.iter() {
+                    bits[key_idx / BITS] |= 1 << (key_idx % BITS);
+                }
+            },
+        )?;
         Some(Self {
             first_query,
             n_queries,
@@ -231,6 +199,45 @@ impl IndexInput<'_> {
         }
         scores
     }
+}
+
+fn words_of_row(visibility: &Visibility) -> usize {
+    visibility.n_keys.div_ceil(BITS).max(1)
+}
+
+/// Scores every query of every group of heads and lets `pick` set the bits of its row, block by block; `None` if it was stopped.
+///
+/// `pick` gets the query, its scores, room for candidates and its row. // [group, query, word]
+fn picked_rows(
+    input: IndexInput<'_>,
+    (visibility, n_groups, n_scored): (&Visibility, usize, usize),
+    pace: &dyn Pace,
+    pick: impl Fn(usize, &[f32], &mut Vec<(f32, usize)>, &mut [u64]) + Sync,
+) -> Option<Vec<u64>> {
+    let (first_query, n_queries) = (visibility.first_query(), visibility.n_queries_to_run());
+    let stride = words_of_row(visibility);
+    let mut bits = vec![0; n_groups * n_queries * stride];
+    let groups = bits.par_chunks_mut((n_queries * stride).max(1)).enumerate();
+    let strips = groups.flat_map(|(group_idx, rows)| {
+        let strips = rows.par_chunks_mut(BLOCK_ROWS * stride).enumerate();
+        strips.map(move |(nth, rows)| (group_idx, nth * BLOCK_ROWS, rows))
+    });
+    let picked: Option<Vec<()>> = strips
+        .map(|(group_idx, first, rows)| {
+            if pace.stops() {
+                return None;
+            }
+            let queries = first..first + rows.len() / stride;
+            let scores = input.scores(group_idx, &queries, n_scored); // [row, key]
+            let mut candidates = Vec::new();
+            for (idx, (nth, bits)) in queries.zip(rows.chunks_mut(stride)).enumerate() {
+                let scores = &scores[idx * n_scored..(idx + 1) * n_scored];
+                pick(first_query + nth, scores, &mut candidates, bits);
+            }
+            Some(())
+        })
+        .collect();
+    picked.map(|_| bits)
 }
 
 /// Picks the keys of one query. // scores: [key]
