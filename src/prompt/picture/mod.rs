@@ -18,6 +18,9 @@ pub use taps::{Filter, Resampling, taps};
 use self::image::Image;
 use attnscope_compute::error::{Error, Result};
 
+/// The most patches on a side of the built-in picture where a model takes any size: a patch of one pixel would give 50 000 of them.
+const DRAWN: usize = 32;
+
 /// The source of a picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PictureSource {
@@ -72,7 +75,8 @@ impl Picture {
         let refused = |problem: String| Error::Prompt(format!("{source}: {problem}"));
         let image = match source {
             PictureSource::BuiltIn => {
-                let size = preprocessing.fixed_size().unwrap_or([224, 224]);
+                let free = preprocessing.patch.map(|side| (side * DRAWN).min(224));
+                let size = preprocessing.fixed_size().unwrap_or(free);
                 preprocessing.check_work(size).map_err(refused)?;
                 drawing(size)
             }
@@ -351,6 +355,20 @@ mod tests {
         picture.patch(4, &mut values);
         let green = picture.pixel(2, 3)[1];
         assert_eq!((values.len(), values[4 + 1]), (12, f32::from(green)));
+    }
+
+    #[test]
+    fn what_is_drawn_for_a_model_of_any_size_has_few_patches() {
+        let free = |side| PicturePreprocessing {
+            crop: None,
+            patch: [side, side],
+            ..preprocessing()
+        };
+        let grid = |side| {
+            let drawn = Picture::read(&PictureSource::BuiltIn, &free(side)).expect("draws");
+            drawn.grid()
+        };
+        assert_eq!((grid(1), grid(16)), ([32, 32], [14, 14]));
     }
 
     #[test]
