@@ -92,6 +92,23 @@ class Steps(nn.Module):
         return torch.stack(patterns, 1)
 
 
+class SlidingLoop(nn.Module):
+    """A loop over queries, each of which sees the last keys alone."""
+
+    def __init__(self, width):
+        super().__init__()
+        torch.manual_seed(0)
+        self.width, self.q, self.k, self.v = width, *(nn.Linear(D_MODEL, D_MODEL) for _ in range(3))
+
+    def forward(self, x):
+        q, k, v = (layer(x).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        rows = []
+        for i in range(x.shape[1]):
+            seen = slice(max(0, i - self.width + 1), i + 1)
+            rows.append(torch.softmax(q[:, :, i:i + 1] @ k[:, :, seen].mT / 8 ** 0.5, -1) @ v[:, :, seen])
+        return torch.cat(rows, 2)
+
+
 class Classifier(nn.Module):
     """A softmax over classes, as many as positions: nothing is weighed with it."""
 
@@ -231,6 +248,18 @@ class OneQuery(unittest.TestCase):
         with torch.no_grad():
             self.assertLess((pattern[0] - model(keys)[0]).abs().max(), 1e-6)
         self.assertEqual(json.loads(metadata["attnscope.calls"])[0]["steps_of_one"], 5)
+
+    def test_a_window_that_moves_on_gives_the_rows_of_one_layer_over_all_keys(self):
+        x, model = torch.randn(1, N_KEYS, D_MODEL), SlidingLoop(4)
+        tensors, _ = recorded(model, x, values=True)
+        of = {name.rpartition(".")[2]: value for name, value in tensors.items() if ".attn." in name or "#" in name}
+        places = torch.arange(N_KEYS)
+        hidden = (places > places[:, None]) | (places <= places[:, None] - 4)
+        scores = (of["rot_q"] @ of["rot_k"].mT / 8 ** 0.5).masked_fill(hidden, -torch.inf)
+        self.assertEqual(of["pattern"].shape, (2, N_KEYS, N_KEYS))
+        self.assertLess((of["pattern"] - scores.softmax(-1)).abs().max(), 1e-6)
+        self.assertTrue(torch.equal(of["scores"] == -torch.inf, hidden.expand(2, -1, -1)))
+        self.assertLess((of["pattern"] @ of["v"] - of["z"]).abs().max(), 1e-6)
 
     def test_windows_are_seen_although_no_input_is_as_long(self):
         tensors, _ = recorded(Windows(), torch.randn(1, 12, D_MODEL))

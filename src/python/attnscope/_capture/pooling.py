@@ -101,28 +101,49 @@ def _stacked(records):
 
 
 def _goes_on(before, after):
-    """Whether one query follows on those before: over the same keys, or over one more."""
+    """Whether one query follows on those before: over the same keys, over one more, or over a window that moved on by one."""
     heads, n_queries, n_keys = after.pattern.shape
-    of_before = before.pattern.shape
+    of_before, n_last = before.pattern.shape, _n_last_keys(before)
     if n_queries != 1 or heads != of_before[0] or before.info["axis"] != "keys" or after.info["axis"] != "keys" or n_keys < 2:
         return False
     if before.info["kind"] != after.info["kind"] or (before.scores is None) != (after.scores is None):
         return False
     is_stepwise = of_before[1] == 1 or "steps_of_one" in before.info
-    return n_keys == of_before[2] and is_stepwise or n_keys == of_before[2] + 1
+    return n_keys == n_last and is_stepwise or n_keys == n_last + 1
+
+
+def _n_last_keys(record):
+    """How many keys the newest query of a record saw."""
+    return record.pattern.shape[2] if record.last_keys is None else record.last_keys.shape[1]
 
 
 def _append(before, after):
-    n_new = after.pattern.shape[2] - before.pattern.shape[2]
-    before.pattern = torch.cat([F.pad(before.pattern, (0, n_new)), after.pattern], 1)
+    n_keys, n_all = after.pattern.shape[2], before.pattern.shape[2]
+    n_new = n_keys - _n_last_keys(before) + _moves_on(before, after)
+    n_out_of_sight = n_all + n_new - n_keys  # keys that a window has left behind
+    before.pattern = torch.cat([F.pad(before.pattern, (0, n_new)), F.pad(after.pattern, (n_out_of_sight, 0))], 1)
     if before.scores is not None:
-        before.scores = torch.cat([F.pad(before.scores, (0, n_new), value=-torch.inf), after.scores], 1)
+        scores = F.pad(after.scores, (n_out_of_sight, 0), value=-torch.inf)
+        before.scores = torch.cat([F.pad(before.scores, (0, n_new), value=-torch.inf), scores], 1)
     before.added = None
+    if n_out_of_sight:
+        before.last_keys = after.values["rot_k"]
     joined = {}
     for what in before.values.keys() & after.values.keys():
         first, second = before.values[what], after.values[what]
-        joined[what] = torch.cat([first, second], 1) if what in ("rot_q", "z") else second
+        of_keys = torch.cat([first, second[:, n_keys - n_new:]], 1) if n_out_of_sight else second
+        joined[what] = torch.cat([first, second], 1) if what in ("rot_q", "z") else of_keys
     before.values = joined
     before.info["steps_of_one"] = before.info.get("steps_of_one", 1) + 1
     # Each over the same keys, which are those of another sequence or of none that is known.
     before.info["steps_over_all"] = before.info.get("steps_over_all", True) and n_new == 0 and not before.values_are_of_queries()
+
+
+def _moves_on(before, after):
+    """Whether as many keys as before are those of a window that moved on by one key."""
+    first = before.values.get("rot_k") if before.last_keys is None else before.last_keys
+    second = after.values.get("rot_k")
+    if first is None or second is None or first.shape != second.shape or first.shape[1] < 2:
+        return False
+    as_bits = [x.contiguous().view(torch.int32) for x in (first, second)]  # a NaN is itself
+    return not torch.equal(*as_bits) and torch.equal(as_bits[0][:, 1:], as_bits[1][:, :-1])
