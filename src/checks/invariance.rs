@@ -42,6 +42,13 @@ fn finding(
         .name
         .clone()
         .unwrap_or_else(|| moved.place.to_string());
+    let how_far = match moved.amount.is_finite() {
+        true => format!(
+            "is the first to move, by {} of its largest value",
+            figure(moved.amount)
+        ),
+        false => "is the first to move: it becomes NaN or infinite".to_owned(),
+    };
     Finding {
         check,
         severity: Severity::Error,
@@ -49,10 +56,7 @@ fn finding(
         value: moved.amount,
         threshold: tolerance,
         unit: "",
-        evidence: format!(
-            "{case}: {first} is the first to move, by {} of its largest value",
-            figure(moved.amount)
-        ),
+        evidence: format!("{case}: {first} {how_far}"),
         advice: advice.to_owned(),
     }
 }

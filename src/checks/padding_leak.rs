@@ -47,6 +47,9 @@ const ADVICE: &str =
 const OF_ROWS: &str = "give each row of a batch its own padding mask, of shape [batch, 1, 1, key]: only rows of unequal length move, as where the \
                        mask of the first row, or one without a batch axis, is used for all";
 
+const NOT_FINITE: &str = "let a query that is padding see a key, itself for instance: a softmax of −∞ alone is NaN, and in the next layer 0 · NaN \
+                          reaches real tokens";
+
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let probes = evidence.probes;
     let sees_later =
@@ -60,9 +63,17 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         return judge_invariance(evidence, CHECK.id, &probes.padding, ADVICE, PASSED);
     };
     let is_of = |case: &str, what: &str| case.contains(what);
-    let mut moved = probe.cases.iter().filter(|(_, moved)| moved.is_some());
-    let are_rows = moved.clone().count() > 0 && moved.all(|(case, _)| is_of(case, "in a batch"));
-    let advice = if are_rows { OF_ROWS } else { ADVICE };
+    let moved = || {
+        let cases = probe.cases.iter();
+        cases.filter_map(|(case, moved)| Some((case, moved.as_ref()?.amount)))
+    };
+    let are_rows = moved().count() > 0 && moved().all(|(case, _)| is_of(case, "in a batch"));
+    let is_lost = moved().any(|(_, amount)| !amount.is_finite());
+    let advice = match are_rows {
+        _ if is_lost => NOT_FINITE,
+        true => OF_ROWS,
+        false => ADVICE,
+    };
     let mut verdict = judge_invariance(evidence, CHECK.id, &probes.padding, advice, PASSED);
     let has_left = probe.cases.iter().any(|(case, _)| is_of(case, "left"));
     if verdict.status == Status::Passed && !has_left {
@@ -87,23 +98,32 @@ mod tests {
 
     /// The verdict on padded cases, each of which moves or not, in a model that sees nothing later or everything.
     fn said(cases: &[(&str, bool)], is_causal: bool) -> Verdict {
-        let movement = || Movement {
+        let cases: Vec<_> = cases
+            .iter()
+            .map(|(case, moves)| (*case, moves.then_some(0.5)))
+            .collect();
+        said_by(&cases, is_causal)
+    }
+
+    /// The verdict on padded cases, each of which moves by that much.
+    fn said_by(cases: &[(&str, Option<f64>)], is_causal: bool) -> Verdict {
+        let movement = |amount: f64| Movement {
             place: Place::MODEL,
             name: None,
-            amount: 0.5,
+            amount,
         };
         let padding = InvarianceProbe {
             tolerance: 1e-4,
             cases: cases
                 .iter()
-                .map(|(case, moves)| ((*case).to_owned(), moves.then(movement)))
+                .map(|(case, moved)| ((*case).to_owned(), moved.map(movement)))
                 .collect(),
             largest: 0.5,
         };
         let future = FutureProbe {
             tolerance: 1e-6,
             first_pattern: None,
-            first_residual: (!is_causal).then(movement),
+            first_residual: (!is_causal).then(|| movement(0.5)),
             worst: None,
             influence: Default::default(),
         };
@@ -125,6 +145,14 @@ mod tests {
         assert!(both_sides.why.contains("on the left was not compared"));
         let both = [("right 8", false), ("left 8", false)];
         assert_eq!(said(&both, true).status, Status::Passed);
+    }
+
+    #[test]
+    fn tokens_that_padding_makes_nan_are_told_as_such() {
+        let verdict = said_by(&[("left 8", Some(f64::INFINITY))], true);
+        let finding = &verdict.findings[0];
+        assert!(finding.evidence.ends_with("it becomes NaN or infinite"));
+        assert!(finding.advice.contains("0 · NaN"), "{}", finding.advice);
     }
 
     #[test]

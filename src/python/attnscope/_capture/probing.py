@@ -407,6 +407,10 @@ class _Probe:
                 return own <= 1e-4
         return False
 
+    def of_tokens(self, moved):
+        """Movements of the modules that read tokens. Others give tables by position, such as rotary angles, which padding rightly moves."""
+        return [m if reads else -1.0 for m, reads in zip(moved, self.reads)]
+
     @staticmethod
     def sizes_of(moved, sizes):
         return [m / s if s > 0 else max(m, 0.0) for m, s in zip(moved, sizes)]
@@ -424,7 +428,7 @@ class _Probe:
         plain = run(0, 0)  # padded against unpadded, both with a mask: a mask alone may choose another kernel
         sizes = self.sizes(plain)
         cases = {f"left {n_pads}": (n_pads, 0), f"right {n_pads}": (0, n_pads)}
-        columns = {name: self.moved(plain, run(*case), 0, self.n, left=case[0], total=self.n + n_pads)
+        columns = {name: self.of_tokens(self.moved(plain, run(*case), 0, self.n, left=case[0], total=self.n + n_pads))
                    for name, case in cases.items()}
         # without them a model with learned absolute positions rightly moves under left padding
         metadata["attnscope.padding.positions"] = "mask" if self.accepts("position_ids") else "model"
@@ -447,7 +451,7 @@ class _Probe:
         for left in (False, True):
             together, starts, longest = self.masked(rows, left)
             for i, (row, start) in enumerate(zip(rows, starts)):
-                column = self.moved(alone[i], together, 0, len(row), left=start, total=longest, row=i, rows=len(rows))
+                column = self.of_tokens(self.moved(alone[i], together, 0, len(row), left=start, total=longest, row=i, rows=len(rows)))
                 if left and self.shifts_positions(column, sizes):
                     continue
                 columns.append(column)
