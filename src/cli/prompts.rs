@@ -13,7 +13,7 @@ use attnscope_compute::ops::Compute;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Input;
 use attnscope_prompt::{Prompt, PromptForm, Request, Source, is_sound, parse_inputs, read_inputs};
-use attnscope_run::{Rules, WriterMemory, generate, input_of};
+use attnscope_run::{Rules, WriterMemory, generate, input_of, n_encoded};
 use attnscope_spec::Model;
 
 use super::PromptArgs;
@@ -263,10 +263,7 @@ pub fn write_targets(
         if prompt.n_to_generate == 0 {
             continue;
         }
-        let n_source = prompt
-            .source
-            .as_ref()
-            .map_or(0, |source| source.tokens.len());
+        let n_source = n_encoded(&model.spec, prompt);
         let held = WriterMemory::of(model, prompt.longest().tokens.len(), n_source);
         log::info!(
             "{id}: writing keeps {} of keys and values, and {} of weights where there is room",

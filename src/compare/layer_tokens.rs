@@ -26,7 +26,7 @@ pub(super) fn tokens_of<'a>(
     };
     match stack {
         Stack::Encoder => of_layer(source),
-        Stack::Cross => (Cow::Borrowed(main), Cow::Borrowed(source)),
+        Stack::Cross => (Cow::Borrowed(main), source.of_output(&spec.stacks[0])),
         _ => of_layer(main),
     }
 }

@@ -91,7 +91,7 @@ fn joined(
     behind(family, reader, encoder, decoder)
 }
 
-/// Puts a decoder behind an encoder.
+/// Puts a decoder behind an encoder, with the start token that the whole configuration names.
 ///
 /// # Errors
 /// When they do not fit together, or no token begins a target.
@@ -101,6 +101,20 @@ pub(super) fn behind(
     encoder: ModelSpec,
     decoder: ModelSpec,
 ) -> Result<ModelSpec> {
+    check_both(reader, &encoder, &decoder)?;
+    let start = decoder_start(reader, Some("bos_token_id"), decoder.d_vocab)?;
+    Ok(joined_by(family, encoder, decoder, start))
+}
+
+/// Checks that a decoder can stand behind an encoder.
+///
+/// # Errors
+/// When they do not fit together.
+pub(super) fn check_both(
+    reader: &mut Reader<'_>,
+    encoder: &ModelSpec,
+    decoder: &ModelSpec,
+) -> Result<()> {
     let refused = |key: &str, problem: String| Err(Error::config(reader.path(), key, problem));
     if encoder.d_model != decoder.d_model {
         let problem = format!(
@@ -109,7 +123,8 @@ pub(super) fn behind(
         );
         return refused("encoder.hidden_size", problem);
     }
-    if encoder.positions != decoder.positions {
+    // Patches and sounds are counted from 0 in any case.
+    if reads_text(encoder) && encoder.positions != decoder.positions {
         let problem = format!(
             "expected a model that counts positions as the encoder's {} does, found {}",
             encoder.family, decoder.family
@@ -120,11 +135,11 @@ pub(super) fn behind(
         let mut blocks = spec.main_stack().blocks().iter();
         blocks.any(|block| block.attention().is_some_and(|own| !own.mask.causal))
     };
-    if !looks_ahead(&encoder) {
+    if !looks_ahead(encoder) {
         let problem = "expected false: the encoder's tokens see each other, found true";
         return refused("encoder.is_decoder", problem.to_owned());
     }
-    if looks_ahead(&decoder) {
+    if looks_ahead(decoder) {
         let problem = "expected true: a decoder's tokens see those before them, found false";
         return refused("decoder.is_decoder", problem.to_owned());
     }
@@ -140,19 +155,33 @@ pub(super) fn behind(
     reader.value("is_encoder_decoder");
     // Encoder and decoder have their own switches.
     reader.value("tie_word_embeddings");
-    let d_vocab = decoder.d_vocab;
+    Ok(())
+}
+
+fn reads_text(encoder: &ModelSpec) -> bool {
     let embed = &encoder.stacks[0].embed;
-    let reads_text = embed.patches.is_none() && embed.sound.is_none();
+    embed.patches.is_none() && embed.sound.is_none()
+}
+
+/// Joins an encoder and a decoder that fit together, with the token that begins a target.
+pub(super) fn joined_by(
+    family: &'static str,
+    encoder: ModelSpec,
+    decoder: ModelSpec,
+    start: DecoderStart,
+) -> ModelSpec {
+    let d_vocab = decoder.d_vocab;
+    let reads_text = reads_text(&encoder);
     let start = DecoderStart {
         reads_again: DecoderInput::Never,
         has_own_vocabulary: !reads_text || encoder.d_vocab != d_vocab,
-        ..decoder_start(reader, Some("bos_token_id"), d_vocab)?
+        ..start
     };
     let stack = |spec: &ModelSpec, stack| StackSpec {
         stack,
         ..spec.main_stack().clone()
     };
-    Ok(ModelSpec {
+    ModelSpec {
         d_model: decoder.d_model,
         n_ctx: if reads_text {
             encoder.n_ctx.min(decoder.n_ctx)
@@ -168,7 +197,7 @@ pub(super) fn behind(
         is_causal_lm: decoder.head.is_some(),
         decoder_start: Some(start),
         ..ModelSpec::of_one_stack(family, decoder.main_stack().clone(), decoder.head.clone())
-    })
+    }
 }
 
 /// Reads the encoder or the decoder from its part of the configuration.

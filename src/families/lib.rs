@@ -313,6 +313,7 @@ mod pixio;
 mod pixtral;
 mod pocket_tts;
 mod pop2piano;
+mod pp_formulanet;
 mod pp_formulanet_text;
 mod prophetnet;
 mod published;

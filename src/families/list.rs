@@ -306,6 +306,7 @@ pub static FAMILIES: &[Family] = &[
     super::pixtral::FAMILY,
     super::pocket_tts::FAMILY,
     super::pop2piano::FAMILY,
+    super::pp_formulanet::FAMILY,
     super::pp_formulanet_text::FAMILY,
     super::prophetnet::FAMILY,
     super::pvt::FAMILY,

@@ -8,7 +8,7 @@ use attnscope_compute::attention::{
     AttentionSpec, Globals, GridTurn, KeyRank, PickedKeys, RopeSpec, Visibility,
 };
 use attnscope_prompt::{Firsts, Picture, Sound};
-use attnscope_spec::{KeyGrid, ProjectionSpec, StackSpec};
+use attnscope_spec::{KeyGrid, ModelSpec, ProjectionSpec, StackSpec};
 
 /// One sequence of input tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,6 +64,15 @@ impl Sequence {
             }
             (Some(_), None) => self.halved_to(stack.n_shortened(layer_idx, self.len())),
             _ => Cow::Borrowed(self),
+        }
+    }
+
+    /// Returns the rows of a stack's output: those of the prompt, or what its last stage made of them.
+    pub fn of_output(&self, stack: &StackSpec) -> Cow<'_, Self> {
+        let after = stack.n_layers();
+        match stack.merged_before(after) {
+            Some(_) => self.of_layer(stack, after),
+            None => Cow::Borrowed(self),
         }
     }
 
@@ -249,4 +258,12 @@ pub struct Input {
     pub source: Option<Sequence>,
     /// The tokens of the only stack, or of the decoder.
     pub sequence: Sequence,
+}
+
+impl Input {
+    /// Returns the rows of the encoder's output, which cross-attention sees; `None` without an encoder.
+    pub fn encoded(&self, spec: &ModelSpec) -> Option<Cow<'_, Sequence>> {
+        let encoder = spec.stacks.first()?;
+        Some(self.source.as_ref()?.of_output(encoder))
+    }
 }

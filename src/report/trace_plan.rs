@@ -6,6 +6,7 @@ use attnscope_compute::attention::{AttentionSpec, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
 use attnscope_prompt::Prompt;
+use attnscope_run::n_encoded;
 use attnscope_spec::{BlockSpec, Model, ModelSpec, Place, Stack, StackSpec};
 use serde_json::{Value, json};
 
@@ -126,7 +127,7 @@ impl TracePlan {
             let n_tokens = n_queries;
             let n_queries = own.map_or(n_tokens, |own| own.n_positions(layer_idx, n_tokens, grid));
             let n_keys = match stack {
-                Stack::Cross => given.tokens.len(),
+                Stack::Cross => n_encoded(spec, prompt),
                 _ => own.map_or(n_tokens, |own| {
                     let n_source = given.tokens.len();
                     own.n_keys(layer_idx, (n_tokens, n_source), grid)
@@ -194,7 +195,7 @@ impl TracePlan {
                 "F32",
             );
             if prompt.source.is_some() {
-                let shape = vec![given.tokens.len(), spec.d_memory()];
+                let shape = vec![n_encoded(spec, prompt), spec.d_memory()];
                 plan.add(&mut entries, ENCODER_OUTPUT.to_owned(), shape, "F32");
             }
         }

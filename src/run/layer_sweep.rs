@@ -53,8 +53,9 @@ pub fn sweep_layer<O: Ops>(
         (Stack::Encoder, Some(source)) => source,
         _ => &input.sequence,
     };
-    let keys = match (place.stack, &input.source) {
-        (Stack::Cross, Some(source)) => source,
+    let encoded = input.encoded(&model.spec);
+    let keys = match (place.stack, encoded.as_deref()) {
+        (Stack::Cross, Some(encoded)) => encoded,
         _ => queries,
     };
     let mut tap = Rows {

@@ -7,6 +7,7 @@ mod budget;
 pub mod captured;
 mod crossings;
 mod edited;
+mod encoded;
 mod first_nonfinite;
 mod head;
 mod histogram;
@@ -55,6 +56,7 @@ pub use captured::{
 };
 pub use crossings::{Crossing, crossings, probed};
 pub use edited::{Earlier, Shared};
+pub use encoded::{encoded_prompt, n_encoded};
 pub use first_nonfinite::NonFinite;
 pub use head::{FULL_CELLS, HeadDetail, HeadMap, HeadQuery, PartDetail, head_detail, part_detail};
 pub use histogram::Histogram;

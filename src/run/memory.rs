@@ -106,7 +106,9 @@ const CHAIN_COPIES: usize = 5;
 
 /// The most values between two steps of the convolutions before, between and behind layers.
 fn of_chains(model: &Model, input: &Input) -> usize {
-    let (stack, sequence) = (model.spec.main_stack(), &input.sequence);
+    // An encoder before a decoder is the one that has them.
+    let sequence = input.source.as_ref().unwrap_or(&input.sequence);
+    let stack = &model.spec.stacks[0];
     let picture = sequence.picture.as_deref();
     let size = picture.map_or([sequence.len(), 1], |picture| picture.size());
     let before = stack.embed.first_chain();

@@ -1,5 +1,6 @@
 //! One prompt's pass through the model: runs blocks, keeps layer values, reports to the observer, and predicts at the end.
 
+use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -35,8 +36,9 @@ pub struct Pass<'a, O: Ops> {
     kept: Option<Arc<Kept>>,
     /// Results of an earlier run that hold for the first tokens.
     shared: Option<Shared<'a>>,
-    /// The encoder's output. // [source position, d_model]
+    /// The encoder's output, and its rows. // [source position, d_model]
     memory: O::Buffer,
+    encoded: Option<Cow<'a, Sequence>>,
     /// Final states of a recurrent encoder.
     ends: FinalStates,
     /// Number of layers that have run.
@@ -77,6 +79,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         go_on(job.observer.progress(Progress::Embedding))?;
         let Input { source, sequence } = job.input;
         let source = source.as_ref();
+        let encoded = job.input.encoded(spec);
         Ok(Self {
             ops,
             model,
@@ -85,6 +88,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             kept,
             shared: None,
             memory: O::Buffer::default(),
+            encoded,
             ends: FinalStates::default(),
             n_done: 0,
             outcome: Outcome {
@@ -197,7 +201,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             &model.checkpoint.tensors,
             stack,
             sequence,
-            memory_of(self.job.input, stack, &self.memory, &self.ends),
+            memory_of(&self.encoded, stack, &self.memory, &self.ends),
             self.pace,
         )?
         .knowing(known);
@@ -287,7 +291,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             &self.model.checkpoint.tensors,
             stack,
             tokens,
-            memory_of(self.job.input, stack, &encoded.memory, &encoded.ends),
+            memory_of(&encoded.encoded, stack, &encoded.memory, &encoded.ends),
             self.pace,
         )?;
         run_layer(&context, stack, layer_idx, weights, resid, scratch, hooks)?;
@@ -482,14 +486,14 @@ fn tokens_of<'a>(stack: &StackSpec, input: &'a Input) -> Option<&'a Sequence> {
 
 /// Encoder output for the stack that has cross-attention.
 fn memory_of<'m, O: Ops>(
-    input: &'m Input,
+    encoded: &'m Option<Cow<'_, Sequence>>,
     stack: &StackSpec,
     hidden: &'m O::Buffer,
     ends: &'m FinalStates,
 ) -> Option<Memory<'m, O>> {
-    let source = input.source.as_ref();
-    let source = source.filter(|_| stack.stack == Stack::Decoder);
-    source.map(|sequence| Memory {
+    let encoded = encoded.as_deref();
+    let encoded = encoded.filter(|_| stack.stack == Stack::Decoder);
+    encoded.map(|sequence| Memory {
         hidden,
         sequence,
         ends,

@@ -1,5 +1,7 @@
 //! Reruns part of a model from a kept layer input: up to another layer's input, or one head with a change.
 
+use std::borrow::Cow;
+
 use attnscope_compute::attention::HeadSummary;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::{Ops, reuse_buffers};
@@ -16,7 +18,7 @@ use super::what_if::{Change, changed};
 pub(super) struct Streams<'a, O: Ops> {
     pub sequence: &'a Sequence,
     pub encoded: O::Buffer,
-    source: Option<&'a Sequence>,
+    source: Option<Cow<'a, Sequence>>,
     ends: FinalStates,
 }
 
@@ -31,7 +33,8 @@ impl<'a, O: Ops> Streams<'a, O> {
         let mut encoded = O::Buffer::default();
         let is_decoder = matches!(stack, Stack::Decoder | Stack::Cross);
         let (mut source, mut ends) = (None, FinalStates::default());
-        if let (true, Some(sequence), Some(memory)) = (is_decoder, &input.source, kept.memory()) {
+        let encoded_rows = input.encoded(&model.spec);
+        if let (true, Some(sequence), Some(memory)) = (is_decoder, encoded_rows, kept.memory()) {
             ops.put(&memory.hidden, model.spec.d_memory(), &mut encoded)?; // [source position, d_memory]
             (source, ends) = (Some(sequence), memory.ends.clone());
         }
@@ -44,7 +47,7 @@ impl<'a, O: Ops> Streams<'a, O> {
     }
 
     pub fn memory(&self) -> Option<Memory<'_, O>> {
-        self.source.map(|sequence| Memory {
+        self.source.as_deref().map(|sequence| Memory {
             hidden: &self.encoded,
             sequence,
             ends: &self.ends,

@@ -9,7 +9,9 @@ use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_forward::Hook;
 use attnscope_prompt::Prompt;
-use attnscope_run::{MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, input_of};
+use attnscope_run::{
+    MemoryNeed, Past, Subject, Tap, Taps, Text, can_write, encoded_prompt, input_of, n_encoded,
+};
 use attnscope_spec::{Model, Stack};
 
 use super::context::{Context, RunData};
@@ -122,7 +124,7 @@ impl Runner {
         let (remembered, sink) = (self.remembered.take(), &self.sink);
         (sink)(Event::BeganToWrite {
             given: prompt.labels.clone(),
-            keys: prompt.source.as_ref().map(|source| source.labels.clone()),
+            keys: encoded_prompt(&model.spec, &prompt).map(|seen| seen.labels.clone()),
             n_most: prompt.n_to_generate,
             models: [Some(&model), twin.as_ref()]
                 .into_iter()
@@ -203,10 +205,7 @@ fn next<O: Ops>(
 ) -> Result<bool> {
     let mut rows = LastRows {
         last_query: prompt.tokens.len().saturating_sub(1),
-        n_source: prompt
-            .source
-            .as_ref()
-            .map_or(0, |source| source.tokens.len()),
+        n_source: n_encoded(text.spec(), prompt),
         is_full: *n_bytes > ROW_BYTES,
         ..LastRows::default()
     };

@@ -79,6 +79,8 @@ fn plain() -> PicturePreprocessing {
         mean: [0.0; 3],
         std: [1.0; 3],
         standardises: false,
+        crops_margin: false,
+        shrinks_by: None,
         patch: [1, 1],
         margin: 0,
         overlap: 0,

@@ -238,7 +238,7 @@ pub fn read(
                 Origin::Derived("tensor names".to_owned()),
             );
             let cross = format!("{}.layers.0.{}.k_proj.weight", side.base, like.names.cross);
-            if tensors.contains(&cross) {
+            if tensors.contains(&cross) && !like.is_behind {
                 reader.remark("its attention to an encoder is left out".to_owned());
             }
             vec![side.alone()]
@@ -372,13 +372,14 @@ impl Side<'_> {
         }
     }
 
-    /// The stack of an encoder or decoder that is a model by itself: without cross-attention.
+    /// The stack of an encoder or decoder that is a model by itself: without cross-attention, unless an encoder of another kind stands
+    /// before it.
     fn alone(&self) -> StackSpec {
         let mut stack = self.stack();
-        stack
-            .blocks_mut()
-            .iter_mut()
-            .for_each(|block| block.cross = None);
+        if !self.like.is_behind {
+            let blocks = stack.blocks_mut().iter_mut();
+            blocks.for_each(|block| block.cross = None);
+        }
         StackSpec {
             stack: Stack::Only,
             ..stack

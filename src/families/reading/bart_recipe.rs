@@ -26,6 +26,8 @@ pub struct BartLike {
     pub base: &'static str,
     /// Whether there is an encoder; otherwise the configuration states the decoder's sizes alone.
     pub encodes: bool,
+    /// Whether a decoder saved alone keeps its attention to the output of another encoder, behind which it stands.
+    pub is_behind: bool,
     /// Keys of the numbers of positions of encoder and decoder.
     pub n_ctx: [&'static str; 2],
     /// The activation if the configuration names none.
@@ -58,6 +60,7 @@ impl BartLike {
         start_token: None,
         base: "model.",
         encodes: true,
+        is_behind: false,
         n_ctx: ["max_position_embeddings"; 2],
         activation: "gelu",
         scales: Some(false),

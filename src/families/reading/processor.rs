@@ -32,7 +32,9 @@ pub(super) fn preprocessing(
         };
         let (shift, rescale) = class.shift();
         let preprocessing = PicturePreprocessing {
+            crops_margin: class.crops_margin,
             resize: Some((resize, class.filter)),
+            shrinks_by: class.shrinks_by,
             fill,
             has_blue_first: class.has_blue_first,
             rescale,
@@ -81,6 +83,9 @@ pub(super) fn states_preprocessing(checkpoint: &Checkpoint) -> bool {
 /// Describes the steps briefly.
 fn steps(preprocessing: &PicturePreprocessing) -> String {
     let mut steps = Vec::new();
+    if preprocessing.crops_margin {
+        steps.push("without its margin".to_owned());
+    }
     if let Some((size, filter)) = preprocessing.resize {
         steps.push(match size {
             Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
@@ -149,7 +154,7 @@ impl Stated {
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 36] = [
+        const KNOWN: [(&str, Processor); 38] = [
             ("CLIP", Processor::CLIP),
             ("Apertus1p5", Processor::APERTUS),
             ("Beit", Processor::SIGLIP),
@@ -169,7 +174,9 @@ impl Stated {
             ("Llama4", Processor::LLAMA4),
             ("MobileV", Processor::MOBILEVIT),
             ("MuseGlimmer", Processor::MUSE),
+            ("Nougat", Processor::NOUGAT),
             ("OwlViT", Processor::OWL),
+            ("PPFormulaNet", Processor::FORMULANET),
             ("Pix2Struct", Processor::PIX2STRUCT),
             ("Pixtral", Processor::PIXTRAL),
             ("Pvt", Processor::PVT),
@@ -323,7 +330,9 @@ impl Stated {
             return Err(self.wrong("image_std", "numbers other than 0"));
         }
         Ok(PicturePreprocessing {
+            crops_margin: self.flag("do_crop_margin", class.crops_margin)?,
             resize,
+            shrinks_by: class.shrinks_by,
             crop,
             cuts_evenly: self.flag("cuts_evenly", false)?,
             fill,

@@ -15,6 +15,10 @@ pub struct Processor {
     pub signed: bool,
     /// Whether the mean and the deviation of a picture are taken; bytes are not rescaled then.
     pub standardises: bool,
+    /// Whether the margin of a page is cut off if the file does not say so.
+    pub crops_margin: bool,
+    /// The filter by which a sheet holds a larger picture, if it is another one.
+    pub shrinks_by: Option<Filter>,
     /// Whether colours are turned around, so that blue comes first.
     pub has_blue_first: bool,
     /// Whether a mean is subtracted and a deviation divides if the file does not say so.
@@ -45,6 +49,8 @@ impl Processor {
         std: HALF,
         signed: false,
         standardises: false,
+        crops_margin: false,
+        shrinks_by: None,
         has_blue_first: false,
         normalises: true,
         share: None,
@@ -63,6 +69,8 @@ impl Processor {
         std: CLIP_STD,
         signed: false,
         standardises: false,
+        crops_margin: false,
+        shrinks_by: None,
         has_blue_first: false,
         normalises: true,
         share: None,
@@ -149,6 +157,20 @@ impl Processor {
     pub const DONUT: Self = Self {
         size: Size::Sheet([2560, 1920]),
         ..Self::VIT
+    };
+    pub const NOUGAT: Self = Self {
+        size: Size::Sheet([896, 672]),
+        mean: IMAGENET_MEAN,
+        std: IMAGENET_STD,
+        crops_margin: true,
+        shrinks_by: Some(Filter::Bicubic),
+        ..Self::VIT
+    };
+    pub const FORMULANET: Self = Self {
+        size: Size::Sheet([768; 2]),
+        mean: [0.7931; 3],
+        std: [0.1738; 3],
+        ..Self::NOUGAT
     };
     pub const DPT: Self = Self {
         size: Size::Exactly([384; 2]),

@@ -170,6 +170,8 @@ pub(super) fn of_pictures(
             mean: [0.0; 3],
             std: [1.0; 3],
             standardises: false,
+            crops_margin: false,
+            shrinks_by: None,
             patch,
             margin: pictures.margin,
             overlap: 0,

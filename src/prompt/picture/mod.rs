@@ -1,6 +1,7 @@
 //! Picture prompts: reads a file, preprocesses it for the model, and cuts it into patches.
 
 mod image;
+mod margin;
 mod preprocessing;
 mod resize;
 mod sheet;
@@ -81,7 +82,7 @@ impl Picture {
                 drawing(size)
             }
             PictureSource::File(path) => {
-                let image = Image::open(path)?;
+                let image = preprocessing.trimmed(Image::open(path)?);
                 preprocessing
                     .check_work([image.height, image.width])
                     .map_err(refused)?;
@@ -330,6 +331,8 @@ mod tests {
             mean: [0.0; 3],
             std: [1.0; 3],
             standardises: false,
+            crops_margin: false,
+            shrinks_by: None,
             patch: [2, 2],
             margin: 0,
             overlap: 0,

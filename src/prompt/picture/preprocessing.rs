@@ -1,6 +1,7 @@
 //! A model's picture preprocessing: resize, crop, rescale, and the layout of the tokens.
 
 use super::image::{self, Image};
+use super::margin::without_margin;
 use super::resize::resized;
 use super::sheet::{held_by, on_sheet};
 use super::size::Size;
@@ -15,8 +16,12 @@ const MOST_PATCHES: usize = 1 << 16;
 pub struct PicturePreprocessing {
     /// 1 for grey, 3 for colour.
     pub n_channels: usize,
+    /// Whether what is as light as the paper around the ink of a page is cut off first.
+    pub crops_margin: bool,
     /// Target size and filter; `None` to keep the size.
     pub resize: Option<(Size, Filter)>,
+    /// The filter by which a sheet holds a larger picture, if it is another one.
+    pub shrinks_by: Option<Filter>,
     /// Rows and columns of the centre crop; a smaller picture is padded with black.
     pub crop: Option<[usize; 2]>,
     /// Where an odd number of rows or columns is cut off, the number before the crop is even, as in torchvision; otherwise it is the
@@ -93,7 +98,9 @@ impl PicturePreprocessing {
     pub fn of_patches(patch: [usize; 2]) -> Self {
         Self {
             n_channels: 3,
+            crops_margin: false,
             resize: None,
+            shrinks_by: None,
             crop: None,
             cuts_evenly: false,
             fill: None,
@@ -204,6 +211,15 @@ impl PicturePreprocessing {
         Ok(())
     }
 
+    /// The picture without its margin, where that is cut off.
+    pub(super) fn trimmed(&self, image: Image) -> Image {
+        if self.crops_margin {
+            without_margin(image.coloured())
+        } else {
+            image
+        }
+    }
+
     /// The preprocessed picture, still as bytes.
     pub(super) fn shown(&self, image: Image) -> Image {
         let mut image = if self.n_channels == 1 {
@@ -224,6 +240,7 @@ impl PicturePreprocessing {
                 let made = [image.height, image.width];
                 let [height, width] = held_by(sheet, made);
                 if [height, width] != made {
+                    let filter = self.shrinks_by.unwrap_or(filter);
                     image = resized(&image, height, width, filter);
                 }
                 image = on_sheet(&image, sheet);

@@ -18,6 +18,7 @@ use attnscope_prompt::Prompt;
 use attnscope_spec::{DecoderInput, Forced, Model, ModelSpec};
 use serde_json::Value;
 
+use super::encoded::n_encoded;
 use super::tap::Tap;
 
 /// Writes as many tokens after a prompt as the prompt requests. `label` gives a token's text; `wrote` is called with the prompt
@@ -83,10 +84,7 @@ impl<'a, O: Ops> Text<'a, O> {
     ) -> Result<Self> {
         can_write(&model.spec)?;
         let n_longest = prompt.tokens.len() + prompt.n_to_generate;
-        let n_source = prompt
-            .source
-            .as_ref()
-            .map_or(0, |source| source.tokens.len());
+        let n_source = n_encoded(&model.spec, prompt);
         let needs = WriterMemory::of(model, n_longest, n_source).keys_and_values;
         // Half of the free memory: the rest is for a run that may follow, and for other programs.
         let left = available_memory().map_or(usize::MAX, |left| left as usize / 2);
@@ -106,6 +104,10 @@ impl<'a, O: Ops> Text<'a, O> {
     pub fn with_past(self, past: Past<O>) -> Self {
         let writer = self.writer.with_past(past);
         Self { writer, ..self }
+    }
+
+    pub fn spec(&self) -> &ModelSpec {
+        &self.model.spec
     }
 
     pub fn writer(&self) -> &Writer<'a, O> {

@@ -274,15 +274,17 @@ impl<'a, O: Ops> Writer<'a, O> {
         let new = sequence.part(n_past..sequence.len());
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         embed(ops, model, stack, &new, &mut spare, &mut resid)?;
-        let memory = past.source.as_ref().map(|source| Memory {
+        let encoder = &model.spec.stacks[0];
+        let encoded = past.source.as_ref().map(|source| source.of_output(encoder));
+        let n_source = encoded.as_ref().map_or(0, |encoded| encoded.len());
+        let memory = encoded.as_deref().map(|sequence| Memory {
             hidden: &past.memory,
-            sequence: source,
+            sequence,
             ends: &past.ends,
         });
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, pace)?.after(n_past);
         let keeps = Recomputed::of(stack).is_none();
         let holds = n_past > 0 && n_new <= FEW && self.holds_weights()?;
-        let n_source = past.source.as_ref().map_or(0, Sequence::len);
         let needs = WriterMemory::of(model, sequence.len(), n_source);
         let packs = needs.weights.saturating_add(needs.packed) <= self.weight_bytes;
         past.blocks.iter_mut().for_each(|block| block.packs(packs));

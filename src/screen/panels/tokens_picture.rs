@@ -341,6 +341,8 @@ mod tests {
             mean: [0.0; 3],
             std: [1.0; 3],
             standardises: false,
+            crops_margin: false,
+            shrinks_by: None,
             patch: [8, 8],
             margin: 0,
             overlap: 0,

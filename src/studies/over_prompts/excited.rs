@@ -1,5 +1,6 @@
 //! Finds where a prompt excites each head most, as its pattern is computed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +8,7 @@ use attnscope_compute::attention::BlockSink;
 use attnscope_compute::error::Result;
 use attnscope_forward::{Hook, Input, Sequence};
 use attnscope_run::Tap;
-use attnscope_spec::Stack;
+use attnscope_spec::{ModelSpec, Stack};
 
 use super::words::Words;
 
@@ -51,14 +52,17 @@ pub(super) type HeadAt = (Stack, usize, usize);
 /// Observes the pattern of one prompt.
 pub(super) struct Look<'a> {
     input: &'a Input,
+    /// What cross-attention sees.
+    encoded: Option<Cow<'a, Sequence>>,
     now: Mutex<(Stack, usize)>,
     best: Mutex<BTreeMap<HeadAt, Spot>>,
 }
 
 impl<'a> Look<'a> {
-    pub fn at(input: &'a Input) -> Self {
+    pub fn at(input: &'a Input, spec: &ModelSpec) -> Self {
         Self {
             input,
+            encoded: input.encoded(spec),
             now: Mutex::new((Stack::Only, 0)),
             best: Mutex::default(),
         }
@@ -78,7 +82,7 @@ impl<'a> Look<'a> {
         match stack {
             Stack::Only | Stack::Decoder => [target, target],
             Stack::Encoder => [source, source],
-            Stack::Cross => [target, source],
+            Stack::Cross => [target, self.encoded.as_deref().unwrap_or(source)],
         }
     }
 }

@@ -177,7 +177,10 @@ impl OverPrompts {
         labels: Labels<'_>,
         pace: &dyn Pace,
     ) -> Result<()> {
-        let mut looks: Vec<Look<'_>> = inputs.iter().map(Look::at).collect();
+        let mut looks: Vec<Look<'_>> = {
+            let looks = inputs.iter().map(|input| Look::at(input, &model.spec));
+            looks.collect()
+        };
         let mut seen: Vec<Seen> = inputs.iter().map(|_| Seen::default()).collect();
         let jobs = inputs.iter().zip(looks.iter_mut().zip(&mut seen));
         let jobs = jobs.map(|(input, (look, seen))| Job {

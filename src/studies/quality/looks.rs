@@ -98,7 +98,8 @@ pub fn links<O: Ops>(
     (source, target): (&WordMap, &WordMap),
     pace: &dyn Pace,
 ) -> Result<Links> {
-    let n_keys = input.source.as_ref().map_or(0, |source| source.len());
+    let encoded = input.encoded(&model.spec);
+    let n_keys = encoded.map_or(0, |encoded| encoded.len());
     let mut collect = Collect {
         n_keys,
         at: Mutex::new(0),

@@ -77,6 +77,8 @@ pub const PICTURES: Target = Target {
             mean: [0.5; 3],
             std: [0.5; 3],
             standardises: false,
+            crops_margin: false,
+            shrinks_by: None,
             patch: [8, 8],
             margin: 0,
             overlap: 0,
