@@ -76,7 +76,8 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
     list.word(Shape, "value_residual", adds_values);
     list.word(Shape, "own_value_taken", spec.own_value_shares.is_some());
     let places = spec.places.as_ref().map(|places| {
-        let words = |rows: &Option<PlaceRows>| rows.as_ref().map_or("none", PlaceRows::words);
+        let words =
+            |rows: &Option<PlaceRows>| rows.as_ref().map_or("none".to_owned(), PlaceRows::words);
         let [queries, keys] = [&places.of_queries, &places.of_keys].map(words);
         let values = if places.reach_values {
             " and values"

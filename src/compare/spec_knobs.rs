@@ -357,8 +357,8 @@ fn exceptions(own: &SelfSpec) -> String {
 fn feed_forward(list: &mut List, mlp: &MlpSpec) {
     list.count(Shape, "d_mlp", mlp.up.n_out());
     list.word(Shape, "gated", mlp.gate.is_some());
-    let activation = match mlp.learned {
-        Some(_) => "learned".to_owned(),
+    let activation = match &mlp.learned {
+        Some(learned) => learned.word().to_owned(),
         None => mlp.activation.to_string(),
     };
     list.word(Computation, "activation", activation);

@@ -6,8 +6,9 @@ use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_compute::ops::Activation;
 use attnscope_spec::{
-    AddedPlaces, BlockSpec, CrossSpec, EmbedSpec, FeedForward, LinearSource, MlpSpec, ModelSpec,
-    NormSource, PlaceRows, ProjectionSpec, Stack, StackSpec, TableSource,
+    AddedPlaces, BlockSpec, CrossSpec, EmbedSpec, FeedForward, LearnedActivation, LinearSource,
+    MlpSpec, ModelSpec, NormSource, PlaceRows, ProjectionSpec, SineScale, Stack, StackSpec,
+    TableSource,
 };
 
 use super::Family;
@@ -84,8 +85,10 @@ pub(super) struct Side<'a> {
     /// What tells the places of the stack's own rows.
     pub places: PlaceRows,
     pub is_before: bool,
-    /// Whether a norm follows the last layer.
-    pub has_last: bool,
+    /// The norm that follows the last layer, if one does.
+    pub last_norm: Option<&'static str>,
+    /// What each layer calls the slope of its activation below 0, if it is stored.
+    pub slope: Option<&'static str>,
     pub eps: f64,
 }
 
@@ -142,7 +145,7 @@ pub(super) fn read_like(
     let mut side = |stack: Stack| -> Result<Side<'_>> {
         let (name, places) = match stack {
             Stack::Decoder => ("decoder", PlaceRows::Stored(queries.clone())),
-            _ => ("encoder", PlaceRows::Sines),
+            _ => ("encoder", PlaceRows::Sines(SineScale::USUAL)),
         };
         let default = |key: &str| Origin::Default(key.to_owned());
         let keys = ["layers", "attention_heads", "ffn_dim"].map(|key| format!("{name}_{key}"));
@@ -166,7 +169,8 @@ pub(super) fn read_like(
             attention,
             places,
             is_before: like.is_before,
-            has_last: like.is_before || stack == Stack::Decoder,
+            last_norm: (like.is_before || stack == Stack::Decoder).then_some("layernorm"),
+            slope: None,
             eps: EPS,
         })
     };
@@ -176,25 +180,7 @@ pub(super) fn read_like(
     } else {
         None
     };
-    let map = format!("{base}input_projection");
-    let stored = tensors.info(&format!("{map}.weight"));
-    let n_channels = stored.and_then(|info| info.shape.get(1).copied());
-    let kernel = LinearSource::of_patch(
-        format!("{map}.weight"),
-        Some(format!("{map}.bias")),
-        vec![n_channels.unwrap_or_default(), 1, 1],
-        d_model,
-    );
-    given_rows::remark(
-        reader,
-        "the last of its convolutions, an array [row, column, channel],",
-    );
-    reader.note(
-        "positions",
-        "sines of rows and columns, added to queries and keys in every layer",
-        Origin::Family,
-    );
-    let embed = given_rows::mapped(kernel);
+    let embed = of_map(tensors, reader, &base, d_model);
     let Some(decoder) = decoder else {
         reader.remark("the encoder alone is read".to_owned());
         let stack = StackSpec {
@@ -213,6 +199,34 @@ pub(super) fn read_like(
     };
     let stacks = [encoder.stack(embed), decoder.stack(slots)];
     Ok(given_rows::of_numbers(family, reader, "queries", stacks))
+}
+
+/// The embedding of the places of the last map of features, of as many channels as its projection reads.
+pub(super) fn of_map(
+    tensors: &Tensors,
+    reader: &mut Reader<'_>,
+    base: &str,
+    d_model: usize,
+) -> EmbedSpec {
+    let map = format!("{base}input_projection");
+    let stored = tensors.info(&format!("{map}.weight"));
+    let n_channels = stored.and_then(|info| info.shape.get(1).copied());
+    let kernel = LinearSource::of_patch(
+        format!("{map}.weight"),
+        Some(format!("{map}.bias")),
+        vec![n_channels.unwrap_or_default(), 1, 1],
+        d_model,
+    );
+    given_rows::remark(
+        reader,
+        "the last of its convolutions, an array [row, column, channel],",
+    );
+    reader.note(
+        "positions",
+        "sines of rows and columns, added to queries and keys in every layer",
+        Origin::Family,
+    );
+    given_rows::mapped(kernel)
 }
 
 impl Side<'_> {
@@ -247,11 +261,15 @@ impl Side<'_> {
         let name = format!("layers.{layer_idx}");
         let at = format!("{}{name}", self.base);
         let own = self.projections(&format!("{at}.self_attn"), self.places.clone());
-        let mlp = MlpSpec::plain(
-            self.map(&at, ["fc1", "mlp.fc1"], [self.d_model, self.d_mlp]),
-            self.map(&at, ["fc2", "mlp.fc2"], [self.d_mlp, self.d_model]),
-            self.activation,
-        );
+        let slope = self.slope.map(|slope| format!("{at}.{slope}"));
+        let mlp = MlpSpec {
+            learned: slope.map(LearnedActivation::Leaky),
+            ..MlpSpec::plain(
+                self.map(&at, ["fc1", "mlp.fc1"], [self.d_model, self.d_mlp]),
+                self.map(&at, ["fc2", "mlp.fc2"], [self.d_mlp, self.d_model]),
+                self.activation,
+            )
+        };
         let norm = |part: &str| self.norm(&format!("{name}.{part}_layer_norm"));
         let placed = |norm: Option<NormSource>| {
             if self.is_before {
@@ -267,7 +285,10 @@ impl Side<'_> {
                 is_cross: true,
                 ..self.attention.clone()
             };
-            let maps = self.projections(&format!("{at}.encoder_attn"), PlaceRows::Sines);
+            let maps = self.projections(
+                &format!("{at}.encoder_attn"),
+                PlaceRows::Sines(SineScale::USUAL),
+            );
             let (pre, post) = placed(norm("encoder_attn"));
             Box::new(CrossSpec {
                 pre,
@@ -291,7 +312,7 @@ impl Side<'_> {
 
     pub fn stack(&self, embed: EmbedSpec) -> StackSpec {
         let blocks = (0..self.n_layers).map(|layer_idx| self.block(layer_idx));
-        let last = self.has_last.then(|| self.norm("layernorm")).flatten();
+        let last = self.last_norm.and_then(|name| self.norm(name));
         StackSpec {
             stack: self.stack,
             ..StackSpec::only(embed, blocks.collect(), last)

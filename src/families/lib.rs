@@ -61,6 +61,7 @@ mod csm_depth_decoder_model;
 mod ctrl;
 mod cvt;
 mod cwm;
+mod dab_detr;
 mod data2vec_audio;
 mod data2vec_text;
 mod data2vec_vision;

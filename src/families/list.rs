@@ -62,6 +62,7 @@ pub static FAMILIES: &[Family] = &[
     super::ctrl::FAMILY,
     super::cvt::FAMILY,
     super::cwm::FAMILY,
+    super::dab_detr::FAMILY,
     super::data2vec_audio::FAMILY,
     super::data2vec_text::FAMILY,
     super::data2vec_vision::FAMILY,

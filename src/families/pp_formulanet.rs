@@ -1,5 +1,4 @@
-//! PP-FormulaNet: Segment Anything's encoder of pictures, convolutions that make fewer and wider rows of its patches, and mBART's decoder,
-//! which attends to them.
+//! PP-FormulaNet: Segment Anything's encoder, convolutions that make fewer rows of its patches, and mBART's decoder behind them.
 
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader};
 use attnscope_compute::error::{Error, Result};

@@ -105,7 +105,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         attention,
         places: PlaceRows::SinesThenCosines(theta),
         is_before: false,
-        has_last: false,
+        last_norm: None,
+        slope: None,
         eps: reader.number_or("norm_eps", "layer_norm_eps", 1e-5)?,
     };
     given_rows::remark(

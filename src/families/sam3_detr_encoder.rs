@@ -5,7 +5,7 @@ use attnscope_compute::attention::AttentionSpec;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{
     AddedPlaces, BlockSpec, CrossSpec, FeedForward, MlpSpec, ModelSpec, PlaceRows, ProjectionSpec,
-    Stack, StackSpec,
+    SineScale, Stack, StackSpec,
 };
 
 use super::Family;
@@ -56,8 +56,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         };
         let own = ProjectionSpec {
             places: Some(Box::new(AddedPlaces {
-                of_queries: Some(PlaceRows::Sines),
-                of_keys: Some(PlaceRows::Sines),
+                of_queries: Some(PlaceRows::Sines(SineScale::USUAL)),
+                of_keys: Some(PlaceRows::Sines(SineScale::USUAL)),
                 reach_values: false,
             })),
             ..maps("self_attn")

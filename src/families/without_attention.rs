@@ -118,10 +118,6 @@ const NOT_READ: &[(&str, &str)] = &[
         "clap_audio_model",
         "it folds a spectrogram into a square, whose patches see windows that every other layer shifts",
     ),
-    (
-        "dab-detr",
-        "the places of its queries move from layer to layer, and what a place holds scales its sines",
-    ),
     ("deformable_detr", DEFORMABLE),
     (
         "dinat",

@@ -8,10 +8,10 @@ use attnscope_compute::error::Result;
 use attnscope_compute::ops::Ops;
 use attnscope_compute::pace::Pace;
 use attnscope_spec::{
-    BlockSpec, FeedForward, GlobalMaps, LearnedActivation, Mixer, MlpSpec, NormSource,
-    ProjectionSpec, WeightFormat,
+    BlockSpec, FeedForward, GlobalMaps, Mixer, MlpSpec, NormSource, ProjectionSpec, WeightFormat,
 };
 
+use super::curve::Curve;
 use super::difference::{Difference, read_difference};
 use super::indexer::IndexWeights;
 use super::mixer::TokenMixerWeights;
@@ -180,8 +180,7 @@ pub struct MlpWeights<'a, O: Ops> {
     pub down: O::Linear<'a>,
     /// The norm between the activation and the down projection.
     pub hidden_norm: Option<O::Norm<'a>>,
-    /// Parameters of a learned activation: curvature above 0, curvature below 0, slope, limit.
-    pub learned: Option<[f32; 4]>,
+    pub learned: Option<Curve>,
 }
 
 impl<'a, O: Ops> MlpWeights<'a, O> {
@@ -196,25 +195,11 @@ impl<'a, O: Ops> MlpWeights<'a, O> {
             down: shelf.linear(&spec.down)?,
             hidden_norm: shelf.optional_norm(&spec.hidden_norm)?,
             learned: match &spec.learned {
-                Some(learned) => Some(read_learned(shelf, learned)?),
+                Some(learned) => Some(Curve::read(shelf, learned)?),
                 None => None,
             },
         })
     }
-}
-
-fn read_learned<O: Ops>(
-    shelf: WeightReader<'_, O>,
-    learned: &LearnedActivation,
-) -> Result<[f32; 4]> {
-    let mut values = [0.0; 4];
-    for (value, (name, shape)) in values.iter_mut().zip(learned.tensors()) {
-        let stored = shelf.tensors.expect(name, &shape)?.widen()?;
-        *value = stored.first().copied().unwrap_or_default();
-    }
-    let softplus = |v: f32| v.exp().ln_1p();
-    let [above, below, slope, limit] = values;
-    Ok([softplus(above), slope + softplus(below), slope, limit])
 }
 
 /// Weights of the part of a block that mixes tokens.

@@ -7,7 +7,6 @@ use attnscope_spec::{GateRule, MlpSpec};
 use super::around::read_by;
 use super::block_weights::MlpWeights;
 use super::context::BlockContext;
-use super::curve::curve;
 use super::grid_maps::convolve_hidden;
 use super::scratch::MlpScratch;
 use super::sparsity::cut_off;
@@ -54,7 +53,7 @@ pub(super) fn run_mlp<O: Ops>(
             ops.clamped_gate(&mut s.hidden, &s.gate, limit, alpha)?;
         }
         (None, _) => match weights.learned {
-            Some(learned) => curve(ops, learned, &mut s.hidden)?,
+            Some(learned) => learned.apply(ops, &mut s.hidden)?,
             None => ops.activate(spec.activation, &mut s.hidden)?,
         },
     }

@@ -14,7 +14,7 @@ pub struct MlpSpec {
     pub down: LinearSource,
     pub activation: Activation,
     pub gate_rule: GateRule,
-    /// An activation with learned curvatures, used instead of `activation`.
+    /// An activation with stored values, used instead of `activation`.
     pub learned: Option<LearnedActivation>,
     /// Reads the patches around each, before the activation. A layer with a gate has none.
     pub convolution: Option<Box<HiddenConvolution>>,
@@ -26,25 +26,46 @@ pub struct MlpSpec {
     pub out_activation: Option<Activation>,
 }
 
-/// The four stored values of a learned activation (Huang and Schlag 2024, arXiv 2411.13010). For x above 0: p·x² + β·x; below:
-/// n·(e^min(x, ε) − 1 − x) + β·x. p is the softplus of `above`, n the softplus of `below` plus β, β is `slope` and ε is `limit`.
+/// An activation with stored values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LearnedActivation {
-    pub above: String,
-    pub below: String,
-    pub slope: String,
-    pub limit: String,
+pub enum LearnedActivation {
+    /// Four values (Huang and Schlag 2024, arXiv 2411.13010). For x above 0: p·x² + β·x; below: n·(e^min(x, ε) − 1 − x) + β·x. p is the
+    /// softplus of `above`, n the softplus of `below` plus β, β is `slope` and ε is `limit`.
+    Curved {
+        above: String,
+        below: String,
+        slope: String,
+        limit: String,
+    },
+    /// x if positive, otherwise x times this value (He et al. 2015, arXiv 1502.01852).
+    Leaky(String),
 }
 
 impl LearnedActivation {
-    /// The stored tensors with their shapes.
-    pub fn tensors(&self) -> [(&String, Vec<usize>); 4] {
-        [
-            (&self.above, vec![1]),
-            (&self.below, vec![1]),
-            (&self.slope, Vec::new()),
-            (&self.limit, Vec::new()),
-        ]
+    /// The stored tensors, with their shapes and what they are.
+    pub fn tensors(&self) -> Vec<(&'static str, &String, Vec<usize>)> {
+        match self {
+            Self::Curved {
+                above,
+                below,
+                slope,
+                limit,
+            } => vec![
+                ("above", above, vec![1]),
+                ("below", below, vec![1]),
+                ("slope", slope, Vec::new()),
+                ("limit", limit, Vec::new()),
+            ],
+            Self::Leaky(slope) => vec![("slope", slope, vec![1])],
+        }
+    }
+
+    /// Names it, for comparisons.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Curved { .. } => "learned",
+            Self::Leaky(_) => "prelu",
+        }
     }
 }
 

@@ -48,7 +48,7 @@ mod walk;
 
 pub use ablation::Ablation;
 pub use added_convolution::AddedConvolution;
-pub use added_places::{AddedPlaces, PlaceRows};
+pub use added_places::{AddedPlaces, PlaceRows, SineScale};
 pub use block::{BlockSpec, CrossSpec, Mixer};
 pub use bottleneck::{Bottleneck, NormedMap};
 pub use chain::{Chain, ChainStep, MomentConvolution};

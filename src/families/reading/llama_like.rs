@@ -155,7 +155,7 @@ fn dense(
         MlpStore::Learned(name) => {
             let stored = |part: &str| format!("{at}.{name}.{part}");
             MlpSpec {
-                learned: Some(LearnedActivation {
+                learned: Some(LearnedActivation::Curved {
                     above: stored("alpha_p"),
                     below: stored("alpha_n"),
                     slope: stored("beta"),

@@ -110,6 +110,9 @@ impl<'a> Walk<'_, 'a> {
                 if let Some(map) = rows.and_then(|rows| rows.map()) {
                     self.linear(format_args!("{name}.places.{what}.map"), map);
                 }
+                if let Some(factors) = rows.and_then(|rows| rows.factors()) {
+                    self.mlp(&format!("{name}.places.{what}.factors"), factors);
+                }
             }
         }
         if let Some(narrowed) = &maps.narrowed {

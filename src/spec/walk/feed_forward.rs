@@ -61,8 +61,7 @@ impl<'a> Walk<'_, 'a> {
         self.norm(format_args!("{name}.hidden_norm"), norm, None);
         self.linear(format_args!("{name}.down"), &mlp.down);
         if let Some(learned) = &mlp.learned {
-            let parts = ["above", "below", "slope", "limit"].into_iter();
-            for (part, (tensor, shape)) in parts.zip(learned.tensors()) {
+            for (part, tensor, shape) in learned.tensors() {
                 self.vector(format_args!("{name}.activation.{part}"), tensor, shape);
             }
         }
