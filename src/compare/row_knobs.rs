@@ -72,6 +72,7 @@ pub(super) fn of_few(list: &mut List, spec: &ProjectionSpec) {
         key_grid.unwrap_or("as queries".to_owned()),
     );
     list.word(Shape, "value_rows", spec.value_rows.is_some());
+    list.word(Shape, "source_norm", spec.source_norm.is_some());
     let adds_values = spec.share_of_values().is_some();
     list.word(Shape, "value_residual", adds_values);
     list.word(Shape, "own_value_taken", spec.own_value_shares.is_some());

@@ -33,6 +33,7 @@ mod blip_text_model;
 mod blip_vision_model;
 mod bloom;
 mod blt_global_transformer;
+mod blt_local_decoder;
 mod blt_local_encoder;
 mod blt_patcher;
 mod bridgetower_vision_model;

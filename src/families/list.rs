@@ -35,6 +35,7 @@ pub static FAMILIES: &[Family] = &[
     super::blip_vision_model::FAMILY,
     super::bloom::FAMILY,
     super::blt_global_transformer::FAMILY,
+    super::blt_local_decoder::FAMILY,
     super::blt_local_encoder::FAMILY,
     super::blt_patcher::FAMILY,
     super::bridgetower_vision_model::FAMILY,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attnscope_spec::{BlockSpec, FeedForward, ModelSpec};
 
-/// Lists layers without attention, and layers with another mixer beside it; `None` if every layer only attends.
+/// Lists layers without attention to their own rows or an encoder's, and layers with another mixer beside it; `None` if every layer only attends.
 pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
     let mut without_attention: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut with_attention: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -12,6 +12,8 @@ pub(super) fn remark(spec: &ModelSpec) -> Option<String> {
         let other = block.other_mixer().map(|mixer| mixer.label());
         match (block.own(), other) {
             (Some(_), Some(label)) => with_attention.entry(label).or_default().push(layer_idx),
+            // A layer that looks at an encoder's rows alone.
+            (None, None) if block.cross.is_some() => {}
             (None, label) => {
                 let label = label.unwrap_or(match block.feed_forward {
                     FeedForward::None => "nothing at all",

@@ -107,10 +107,6 @@ const NOT_READ: &[(&str, &str)] = &[
         "its bytes attend to patches before they see each other, and its patches to bytes",
     ),
     (
-        "blt_local_decoder",
-        "its bytes attend to rows of patches before they see each other",
-    ),
-    (
         "canine",
         "convolutions make fewer rows of its characters for the middle layers, and all of them again for the last",
     ),

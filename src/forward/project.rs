@@ -128,8 +128,14 @@ pub(super) fn project_only<O: Ops>(
         (None, _) => resid,
     };
     // Only cross-attention takes keys from other tokens than its queries.
-    let keys_in = match &context.memory {
-        Some(memory) if attention.is_cross => memory.hidden,
+    let mut normed_source = O::Buffer::default();
+    let keys_in = match (&context.memory, spec.source_norm.as_deref()) {
+        (Some(memory), Some(norm)) if attention.is_cross => {
+            let norm = context.shelf().norm(norm)?;
+            ops.norm(memory.hidden, &norm, &mut normed_source)?;
+            &normed_source
+        }
+        (Some(memory), None) if attention.is_cross => memory.hidden,
         _ => attn_in,
     };
     let placed = match &spec.places {

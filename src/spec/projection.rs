@@ -80,6 +80,8 @@ pub struct ProjectionSpec {
     /// Shares of a head's output along the value of the query's own position that are taken away: the tanh of stored values.
     /// // [head]
     pub own_value_shares: Option<String>,
+    /// Norms the rows of the encoder, of which cross-attention makes keys and values.
+    pub source_norm: Option<Box<NormSource>>,
     /// Rows that tell places, added to what queries and keys are made of, and not to what values are.
     pub places: Option<Box<AddedPlaces>>,
     /// What queries, or queries and keys, are made of in the place of what values are made of, if that is narrower.
@@ -156,6 +158,7 @@ impl ProjectionSpec {
             v_norm: None,
             value_rows: None,
             own_value_shares: None,
+            source_norm: None,
             places: None,
             narrowed: None,
             sum_with_kept: None,

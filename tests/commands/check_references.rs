@@ -308,7 +308,8 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
                      gemma4_unified_text_b gemma4_vision gemma4_vision_b gpt2_unscaled gpt_neo gpt_neo_b granitemoehybrid_b imagegpt_b \
                      longt5 longt5_b mobilevit_b mt5 mt5_b muse_glimmer muse_spark_text nemotron3_5_transcribe_asr_audio pix2struct pix2struct_b pix2struct_text_model \
                      pix2struct_text_model_b pix2struct_vision_model pix2struct_vision_model_b pop2piano pop2piano_b sam2_hiera_det_model sam2_hiera_det_model_b \
-                     swin2sr switch_transformers switch_transformers_b t5_pads t5_v11 t5_v11_again timesfm timesfm2_5 timesfm2_5_b timesfm_b udop udop_b umt5 umt5_b";
+                     swin2sr switch_transformers switch_transformers_b t5_pads t5_v11 t5_v11_again timesfm timesfm2_5 timesfm2_5_b timesfm_b udop udop_b umt5 umt5_b \
+                     videoprism_vision_model";
     let expected = unscaled
         .split(' ')
         .filter(|name| ran.iter().any(|ran| ran == name));

@@ -94,8 +94,8 @@ fn compare(model: &Model, input: &Input, n_before: usize) -> Result<bool, String
             if name == "logits" || is_cross && is_key {
                 continue;
             }
-            let n_keys = match &input.source {
-                Some(source) if is_cross => source.len(),
+            let n_keys = match input.encoded(&model.spec) {
+                Some(seen) if is_cross => seen.len(),
                 _ => len,
             };
             // Of all keys, not of rows of queries.

@@ -39,12 +39,12 @@ pub(super) fn stands(stack: &StackSpec, block: &BlockSpec) -> bool {
     let is_own_rule = own.is_some_and(|own| {
         own.indexer.is_some() || own.bias_gate.is_some() || own.experts.is_some()
     });
-    // Positions are told where queries and keys are made.
+    // Positions are told, and the rows of the encoder normed, where queries and keys are made.
     let cross = block.cross.as_ref().map(|cross| &cross.projections);
     let is_told = [own, cross]
         .into_iter()
         .flatten()
-        .any(|maps| maps.places.is_some());
+        .any(|maps| maps.places.is_some() || maps.source_norm.is_some());
     let is_otherwise = has_globals || is_placed || is_limited || is_own_rule || is_told;
     let is_convolved = block.conformer.is_some() || block.convolves() || block.bottleneck.is_some();
     let is_joined = stack.embed.joined.is_some() || block.merged().is_some();

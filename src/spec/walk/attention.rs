@@ -101,6 +101,8 @@ impl<'a> Walk<'_, 'a> {
         let of_keys = maps.kv_convolutions.as_deref();
         self.added_convolutions(&format!("{name}."), ["k", "v"], of_keys);
         self.table(format_args!("{name}.value_rows"), maps.value_rows.as_ref());
+        let of_source = maps.source_norm.as_deref();
+        self.norm(format_args!("{name}.source_norm"), of_source, None);
         if let Some(places) = &maps.places {
             let both = [("queries", &places.of_queries), ("keys", &places.of_keys)];
             for (what, rows) in both {
