@@ -80,6 +80,7 @@ fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
             "experts that each token chooses",
             "learned rows",
             "one softmax of its decoder sees",
+            "stages of different widths",
             "keys of another grid, of two stacks or of pools",
         ];
         if let Err(e) = check_linear(model) {
