@@ -180,7 +180,7 @@ pub(super) fn read_like(
     } else {
         None
     };
-    let embed = of_map(tensors, reader, &base, d_model);
+    let embed = of_map(tensors, reader, base, d_model);
     let Some(decoder) = decoder else {
         reader.remark("the encoder alone is read".to_owned());
         let stack = StackSpec {
