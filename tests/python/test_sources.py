@@ -51,6 +51,33 @@ class Relative(nn.Module):
         return self.out(torch.einsum("ijbn,jbnd->ibnd", scores.softmax(1), v).flatten(2))
 
 
+class Angles(nn.Module):
+    def forward(self, n):
+        angles = torch.arange(n)[:, None] * 100.0 ** -torch.arange(0, D // N_HEADS, 2).div(D // N_HEADS)
+        return torch.cat([angles, angles], -1)[:, : D // N_HEADS]
+
+
+class Turned(nn.Module):
+    """A causal decoder with rotary positions. Where `is_lost`, a pad sees no key at all, which makes its row NaN."""
+
+    def __init__(self, is_lost):
+        super().__init__()
+        torch.manual_seed(0)
+        self.is_lost, self.table, self.angles = is_lost, nn.Embedding(20, D), Angles()
+        self.blocks, self.out = nn.ModuleList(nn.Linear(D, 3 * D) for _ in range(2)), nn.Linear(D, 20)
+
+    def forward(self, ids, attention_mask=None):
+        n = ids.shape[1]
+        hidden = later(n) if attention_mask is None else later(n) | (attention_mask == 0)[:, None, None]
+        hidden = hidden if self.is_lost else hidden & ~torch.eye(n, dtype=torch.bool)
+        x, angles = self.table(ids), self.angles(n)
+        for block in self.blocks:
+            q, k, v = (split(part) for part in block(x).chunk(3, -1))
+            q, k = (y * angles.cos() + torch.cat([-y[..., 4:], y[..., :4]], -1) * angles.sin() for y in (q, k))
+            x = x + attend(q, k, v, hidden)
+        return self.out(x)
+
+
 class FirstQueries(nn.Module):
     """Attention whose queries are the first token alone, as of a classifier."""
 
@@ -217,6 +244,17 @@ class Sources(unittest.TestCase):
         ids = torch.randint(1, 20, (1, n), generator=torch.Generator().manual_seed(2))
         ids[:, n - n_pads:] = 0 if n_pads else ids[:, n:]
         return ids
+
+    def test_padding_that_shifts_rotary_angles_moves_nothing_by_them(self):
+        for is_lost in (False, True):
+            probe(Turned(is_lost).eval(), self.ids()[0], self.path, mask="causal")
+            with safe_open(self.path, "pt") as file:
+                moved, metadata = file.get_tensor("probe.padding.moved"), file.metadata()
+            moved = dict(zip(json.loads(metadata["attnscope.modules"]), moved))
+            self.assertEqual(moved["angles"].tolist(), [-1, -1])
+            # the first layer knows nothing of what a pad became, the second one weighs it
+            self.assertLess(moved["blocks.1"].max(), 1e-4)
+            self.assertEqual(bool(moved["out"].max() > 1e-4), is_lost)
 
     def test_a_table_of_distances_is_no_other_sequence(self):
         arrays, _ = self.recorded(Distances(), self.ids())
