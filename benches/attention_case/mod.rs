@@ -53,6 +53,7 @@ impl Case {
             bias_factors: None,
             relative: None,
             positions: &self.positions,
+            grid: None,
             repeats: Some(&self.repeats),
             value_norms: None,
             globals: None,

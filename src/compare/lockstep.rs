@@ -423,6 +423,7 @@ impl<'a, E: Engines> Work<'a, '_, E> {
             spec: spec.clone(),
             visibility: visibility(spec, &queries, &keys),
             positions: queries.positions.clone(),
+            grid: queries.grid(),
             sinks: tables.sinks.map(Cow::into_owned),
             beside: None,
             buckets: tables.buckets.map(Cow::into_owned),

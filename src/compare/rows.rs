@@ -371,6 +371,7 @@ pub(super) struct RecomputeInputs {
     pub spec: AttentionSpec,
     pub visibility: Visibility,
     pub positions: Vec<usize>,
+    pub grid: Option<[usize; 2]>,
     /// [head]
     pub sinks: Option<Vec<f32>>,
     /// log Σ exp(score) of what each row's softmax sees besides these keys. // [query, head]
@@ -422,6 +423,7 @@ impl RecomputeInputs {
             bias_factors: self.bias_factors.as_deref(),
             relative: self.relative.as_ref(),
             positions: &self.positions,
+            grid: self.grid,
             repeats: None,
             value_norms: None,
             globals: self.globals.as_ref(),

@@ -3,11 +3,12 @@
 use attnscope_checkpoint::{Checkpoint, Reader, Tensors};
 use attnscope_compute::attention::{Bias, GridDistances};
 use attnscope_compute::error::{Error, Result};
+use attnscope_prompt::Resampling;
 use attnscope_spec::{FeedForward, Mixer, ModelSpec, TableSource};
 
 use super::reading::processor::Processor;
 use super::reading::task_rules::{NormedMean, TaskRules};
-use super::reading::vit_like::{self, Biases, Names, OF_VIT, Pictures, Reads, VitLike};
+use super::reading::vit_like::{self, Biases, Names, OF_VIT, Pictures, Reads, VitLike, sides};
 use super::reading::{either, note_bias};
 use super::{Family, vit};
 
@@ -29,17 +30,22 @@ pub(super) const TASKS: TaskRules = TaskRules {
 pub(super) const UNREAD: &[&str] = &["relative_position_index"];
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    read_as(checkpoint, reader, (FAMILY.model_type, &["beit.", ""]))
+    let resampled = Some(Resampling::Nearest);
+    read_as(
+        checkpoint,
+        reader,
+        (FAMILY.model_type, &["beit.", "", "backbone."], resampled),
+    )
 }
 
-/// Reads a family with BEiT's switches.
+/// Reads a family with BEiT's switches, and how it resamples positions if it takes pictures of any size.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
 pub(super) fn read_as(
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
-    (family, bases): (&'static str, &'static [&'static str]),
+    (family, bases, resampled): (&'static str, &'static [&'static str], Option<Resampling>),
 ) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let has_positions = reader.flag_or(
@@ -56,6 +62,7 @@ pub(super) fn read_as(
         reads: Reads::Pictures(Pictures {
             positions: vit::PICTURES.positions.filter(|_| has_positions),
             processor: Processor::SIGLIP,
+            resampled,
             ..vit::PICTURES
         }),
         // The norm follows the mean of the patches.
@@ -81,12 +88,17 @@ pub(super) fn read_as(
             mlp.down = mlp.down.clone().times(format!("{at}lambda_2"));
         }
     }
-    distances(tensors, reader, &mut spec)?;
+    distances(tensors, reader, &mut spec, resampled.is_some())?;
     Ok(spec)
 }
 
 /// The learned bias by distance, of all layers together or of each.
-fn distances(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec) -> Result<()> {
+fn distances(
+    tensors: &Tensors,
+    reader: &mut Reader<'_>,
+    spec: &mut ModelSpec,
+    is_resampled: bool,
+) -> Result<()> {
     const KEYS: [&str; 2] = [
         "use_shared_relative_position_bias",
         "use_relative_position_bias",
@@ -100,11 +112,11 @@ fn distances(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec) -
         let problem = "expected false beside the bias that all layers share, found true";
         return Err(Error::config(reader.path(), KEYS[1], problem));
     }
-    let pictures = spec.preprocessing();
-    let fixed = pictures.and_then(|all| Some((all.fixed_size()?, all.patch)));
-    let grid = fixed.map_or([0; 2], |(size, patch)| {
-        [0, 1].map(|side| size[side] / patch[side].max(1))
-    });
+    let (size, patch) = (
+        sides(reader, "image_size", 224)?,
+        sides(reader, "patch_size", 16)?,
+    );
+    let grid = [0, 1].map(|side| size[side] / patch[side].max(1));
     if grid[0] == 0 || grid[0] != grid[1] {
         let problem = format!(
             "expected as many rows as columns of patches, found {} × {}",
@@ -116,6 +128,7 @@ fn distances(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec) -
     let distances = GridDistances {
         grid,
         has_first: true,
+        is_resampled,
     };
     let stack = &mut spec.stacks[0];
     let base = stack.embed.tokens.tensor.clone();

@@ -11,6 +11,6 @@ pub const FAMILY: Family = Family::own("data2vec-vision", "Data2VecVision", read
     .leaving_unread(beit::UNREAD);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let bases = &["data2vec_vision.", ""];
-    beit::read_as(checkpoint, reader, (FAMILY.model_type, bases))
+    let bases: &[&str] = &["data2vec_vision.", ""];
+    beit::read_as(checkpoint, reader, (FAMILY.model_type, bases, None))
 }

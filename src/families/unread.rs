@@ -47,7 +47,7 @@ const NO_WEIGHTS: [&str; 34] = [
 ];
 
 /// Parts of names of task heads, other modalities, language embeddings, global-attention maps, and multi-token prediction.
-const OTHER_PARTS: [&str; 66] = [
+const OTHER_PARTS: [&str; 68] = [
     "lang_embeddings",
     "patch_merge_mlp.",
     "pooler",
@@ -105,6 +105,8 @@ const OTHER_PARTS: [&str; 66] = [
     "head_linear.",
     "head_norm.",
     "neck.",
+    "metric_head.",
+    "relative_head.",
     "proj.conv1.",
     "proj.conv2.",
     "mask_decoder.",

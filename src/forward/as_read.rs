@@ -385,18 +385,17 @@ fn attend_group<O: Ops>(
         if !projections.norms_after_rope {
             turn(attention, segment, &mut parts);
         }
-        let positions = &segment.sequence.positions;
-        grow_rows((attention, &weights), positions, q.width, &mut parts[0]);
+        let of = segment.sequence;
+        grow_rows((attention, &weights), &of.positions, q.width, &mut parts[0]);
         round_keys(attention, projections, &mut parts[1]);
         round_values(attention, projections, &mut parts[2]);
         let [q, k, v] = &parts;
-        let real = segment.sequence.real.as_deref();
         let visibility = match (whose, segment.source) {
             (Whose::Cross, Some((_, source))) => {
                 let keys = (keys.len(), source.real.as_deref());
-                Visibility::of_cross(attention.mask, (queries.len(), real), keys)
+                Visibility::of_cross(attention.mask, (queries.len(), of.real.as_deref()), keys)
             }
-            _ => Visibility::of_self(attention.mask, queries.len(), real),
+            _ => Visibility::of_self(attention.mask, queries.len(), of.real.as_deref()),
         };
         let run = Run {
             spec: attention,
@@ -409,7 +408,8 @@ fn attend_group<O: Ops>(
             bucket_values: weights.bucket_values.as_deref().or(shared),
             bias_factors: None,
             relative: weights.relative.as_ref(),
-            positions: &segment.sequence.positions,
+            positions: &of.positions,
+            grid: of.grid(),
             globals: None,
             sink: None,
             kept: None,

@@ -63,6 +63,7 @@ pub(super) fn attend<O: Ops>(
         bias_factors: (!s.bias_factors.is_empty()).then_some(&s.bias_factors[..]),
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
+        grid: context.sequence.grid(),
         globals: globals.as_ref(),
         sink,
         kept: s.past.as_ref().and_then(KeysAndValues::packed),

@@ -37,6 +37,7 @@ pub(super) fn attend_copies<O: Ops>(
         bias_factors: None,
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
+        grid: context.sequence.grid(),
         globals: None,
         sink: None,
         kept: None,

@@ -151,6 +151,7 @@ impl<O: Ops> AttendedHeads<O> {
             bias_factors: (!self.bias_factors.is_empty()).then_some(&self.bias_factors[..]),
             relative: self.relative.as_ref(),
             positions: &context.sequence.positions,
+            grid: context.sequence.grid(),
             repeats: None,
             value_norms: None,
             globals: None,

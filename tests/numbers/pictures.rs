@@ -71,6 +71,8 @@ fn plain() -> PicturePreprocessing {
     PicturePreprocessing {
         n_channels: 3,
         resize: None,
+        is_framed: false,
+        resizes_values: false,
         crop: None,
         cuts_evenly: false,
         fill: None,

@@ -222,62 +222,6 @@ impl Buckets {
     }
 }
 
-/// A learned value per head and per distance in rows and columns of a picture's patches, and three more for a token before them:
-/// from it to a patch, from a patch to it, and to itself (Bao et al. 2021, arXiv 2106.08254).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GridDistances {
-    /// Rows and columns.
-    pub grid: [usize; 2],
-    /// A token stands before the patches.
-    pub has_first: bool,
-}
-
-impl GridDistances {
-    fn n_of_patches(self) -> usize {
-        let [rows, columns] = self.grid;
-        (2 * rows).saturating_sub(1) * (2 * columns).saturating_sub(1)
-    }
-
-    pub fn n_rows(self) -> usize {
-        self.n_of_patches() + if self.has_first { 3 } else { 0 }
-    }
-
-    /// The number of positions that have a place.
-    pub fn n_positions(self) -> usize {
-        self.grid[0] * self.grid[1] + usize::from(self.has_first)
-    }
-
-    /// The row of a pair of positions.
-    pub fn row(self, query: usize, key: usize) -> usize {
-        let first = usize::from(self.has_first);
-        let [n_rows, n_columns] = self.grid.map(|n| n.max(1));
-        let n = self.n_of_patches();
-        match (query.checked_sub(first), key.checked_sub(first)) {
-            (None, None) => n + 2,
-            (Some(_), None) => n + 1,
-            (None, Some(_)) => n,
-            (Some(query), Some(key)) => {
-                let down = (query / n_columns + n_rows - 1).saturating_sub(key / n_columns);
-                let right = query % n_columns + n_columns - 1 - key % n_columns;
-                (down * (2 * n_columns - 1) + right).min(n.saturating_sub(1))
-            }
-        }
-    }
-
-    /// The bias of one head for all pairs of positions. // values: [row, head] → [query, key]
-    pub fn of_head(
-        self,
-        values: &[f32],
-        (n_heads, head_idx): (usize, usize),
-        [queries, keys]: [&[usize]; 2],
-    ) -> Vec<f32> {
-        let at = |query: usize, key: usize| values[self.row(query, key) * n_heads + head_idx];
-        let rows = queries.iter();
-        rows.flat_map(|query| keys.iter().map(move |key| at(*query, *key)))
-            .collect()
-    }
-}
-
 /// A learned value per head, query and key, for the first positions of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairs {
@@ -424,22 +368,6 @@ mod tests {
         let rows = |buckets: Buckets| (-4..=4).map(|d| buckets.of(d)).collect::<Vec<_>>();
         assert_eq!(rows(each(2, false)), [0, 0, 0, 1, 2, 3, 4, 4, 4]);
         assert_eq!(rows(each(0, true)), [4, 3, 2, 1, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn a_grid_without_a_token_before_it_begins_at_its_first_patch() {
-        let grid = |has_first| GridDistances {
-            grid: [2, 3],
-            has_first,
-        };
-        assert_eq!((grid(false).n_rows(), grid(true).n_rows()), (15, 18));
-        assert_eq!(grid(false).row(0, 5), grid(true).row(1, 6));
-        assert_eq!(grid(false).row(5, 0), 14);
-        assert_eq!(grid(true).row(0, 3), 15);
-        assert_eq!(
-            (grid(false).n_positions(), grid(true).n_positions()),
-            (6, 7)
-        );
     }
 
     #[test]

@@ -114,7 +114,8 @@ impl HeadBias {
                 Some(values) => {
                     let heads = (spec.n_heads, head_idx);
                     let keys = &run.positions[..n_keys.min(run.positions.len())];
-                    Self::ByCell(distances.of_head(values, heads, [run.positions, keys]))
+                    let of = (values, run.grid);
+                    Self::ByCell(distances.of_head(of, heads, [run.positions, keys]))
                 }
                 None => Self::None,
             },

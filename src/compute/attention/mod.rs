@@ -9,6 +9,7 @@ mod comparison;
 mod fast_row;
 mod global_keys;
 mod globals;
+mod grid_distances;
 mod grid_steps;
 mod grid_turn;
 mod head;
@@ -52,11 +53,12 @@ pub use attention_override::{
     AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override, only_change,
 };
 pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall};
-pub use bias::{Across, Alibi, Buckets, EachDistance, GridDistances, Pairs, Relative};
+pub use bias::{Across, Alibi, Buckets, EachDistance, Pairs, Relative};
 pub use block::{HeadRun, run_head};
 pub use comparison::Mismatch;
 pub use global_keys::GlobalKeys;
 pub use globals::Globals;
+pub use grid_distances::GridDistances;
 pub use grid_steps::{GridSteps, StepTables};
 pub use grid_turn::{GridFrequencies, GridPlaces, GridTurn};
 pub use head::HeadInput;

@@ -44,6 +44,8 @@ pub struct Run<'a> {
     pub relative: Option<&'a RelativeTables>,
     /// Token positions, if a bias uses them; empty if they equal indices. // [position]
     pub positions: &'a [usize],
+    /// Rows and columns of the patches that queries and keys are, if they are those of a picture.
+    pub grid: Option<[usize; 2]>,
     /// Repeated tokens, if queries and keys are the same tokens.
     pub repeats: Option<&'a Repeats>,
     /// ‖v W_O‖ of every head, if known. // [head][key]

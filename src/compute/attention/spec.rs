@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::bias::{Alibi, Buckets, GridDistances, Pairs, Relative};
+use super::bias::{Alibi, Buckets, Pairs, Relative};
 use super::globals::Globals;
+use super::grid_distances::GridDistances;
 use super::grid_steps::GridSteps;
 use super::kv_format::KvFormat;
 use super::profiles::Profiles;

@@ -31,6 +31,7 @@ pub(super) mod masked_head;
 pub(super) mod overlapping;
 pub(super) mod processor;
 mod processor_sizes;
+mod processor_steps;
 mod processors;
 mod projections;
 pub(super) mod pyramid_like;

@@ -5,6 +5,7 @@ use attnscope_compute::error::{Error, Result};
 use attnscope_prompt::{Filter, PicturePreprocessing, Size};
 use serde_json::{Map, Value};
 
+use super::processor_steps::steps;
 pub use super::processors::Processor;
 
 /// The file beside the weights; newer ones are a part of another file.
@@ -80,66 +81,6 @@ pub(super) fn states_preprocessing(checkpoint: &Checkpoint) -> bool {
     stated(checkpoint).is_some()
 }
 
-/// Describes the steps briefly.
-fn steps(preprocessing: &PicturePreprocessing) -> String {
-    let mut steps = Vec::new();
-    if preprocessing.crops_margin {
-        steps.push("without its margin".to_owned());
-    }
-    if let Some((size, filter)) = preprocessing.resize {
-        steps.push(match size {
-            Size::Exactly([rows, columns]) => format!("{columns} × {rows}, {}", filter.word()),
-            Size::Shortest(side) => format!("shorter side {side}, {}", filter.word()),
-            Size::Sheet([rows, columns]) => format!(
-                "in the middle of a sheet of {columns} × {rows}, {}",
-                filter.word()
-            ),
-            Size::Longest(side) => format!("longer side {side}, {}", filter.word()),
-            Size::Area { most, of } => {
-                format!("up to {most} pixels, multiples of {of}, {}", filter.word())
-            }
-            Size::Between {
-                shortest,
-                longest,
-                of,
-            } => format!(
-                "shorter side {shortest}, longer side up to {longest}, multiples of {of}, {}",
-                filter.word()
-            ),
-            Size::Cut { of } => format!("cut to multiples of {of}, {}", filter.word()),
-            Size::Mirrored { of } => format!("continued by its mirror image to multiples of {of}"),
-            Size::Filled { of } => format!("filled up to multiples of {of}"),
-            Size::Squares { of, most } => {
-                format!("up to {most} squares of {of}, {}", filter.word())
-            }
-            Size::Within { of, longest } => format!(
-                "multiples of {of}, sides up to {longest}, {}",
-                filter.word()
-            ),
-            Size::Multiple { of, least, most } => format!(
-                "multiples of {of}, {least} to {most} pixels, {}",
-                filter.word()
-            ),
-        });
-    }
-    if let Some([rows, columns]) = preprocessing.crop {
-        steps.push(format!("middle {columns} × {rows}"));
-    }
-    if let Some([rows, columns]) = preprocessing.fill {
-        steps.push(format!("filled up to {columns} × {rows}"));
-    }
-    let of = |values: [f32; 3]| match values {
-        [a, b, c] if a == b && b == c => a.to_string(),
-        values => values.map(|value| value.to_string()).join(" "),
-    };
-    steps.push(format!(
-        "less {}, over {}",
-        of(preprocessing.mean),
-        of(preprocessing.std)
-    ));
-    steps.join("; ")
-}
-
 /// The values of a configuration file, with its path.
 pub(super) struct Stated {
     path: std::path::PathBuf,
@@ -179,6 +120,7 @@ impl Stated {
             ("PPFormulaNet", Processor::FORMULANET),
             ("Pix2Struct", Processor::PIX2STRUCT),
             ("Pixtral", Processor::PIXTRAL),
+            ("PromptDepthAnything", Processor::DPT),
             ("Pvt", Processor::PVT),
             ("Qwen2VL", Processor::QWEN),
             ("Sam2", Processor::SAM2),
@@ -193,6 +135,7 @@ impl Stated {
             ("VitPose", Processor::VITPOSE),
             ("Vivit", Processor::VIVIT),
             ("Yolos", Processor::YOLOS),
+            ("ZoeDepth", Processor::ZOEDEPTH),
         ];
         let keys = ["image_processor_type", "feature_extractor_type"];
         let name = keys.into_iter().find_map(|key| self.get(key)?.as_str())?;
@@ -232,22 +175,23 @@ impl Stated {
         plain: PicturePreprocessing,
     ) -> Result<PicturePreprocessing> {
         // Classes like Pixtral's and Emu3's pad to the largest picture of a batch; SAM's fills pictures up.
-        let pads = matches!(
-            class.size,
-            Size::Within { .. }
-                | Size::Multiple { .. }
-                | Size::Longest(_)
-                | Size::Between { .. }
-                | Size::Sheet(_)
-                | Size::Mirrored { .. }
-        );
+        let pads = class.resizes_values
+            || matches!(
+                class.size,
+                Size::Within { .. }
+                    | Size::Multiple { .. }
+                    | Size::Longest(_)
+                    | Size::Between { .. }
+                    | Size::Sheet(_)
+                    | Size::Mirrored { .. }
+            );
+        let keeps_ratio = matches!(class.size, Size::InRatio { .. });
         self.check_sheet(class)?;
-        self.check_kind()?;
         for key in [
             if pads { "" } else { "do_pad" },
             // A share is cropped already.
             class.share.map_or("", |_| "do_center_crop"),
-            "keep_aspect_ratio",
+            if keeps_ratio { "" } else { "keep_aspect_ratio" },
             "do_convert_grayscale",
             "do_reduce_labels",
             "do_image_splitting",
@@ -293,7 +237,9 @@ impl Stated {
         };
         let resize = match size {
             Some(size) => {
-                self.check_multiple(size)?;
+                if !keeps_ratio {
+                    self.check_multiple(size)?;
+                }
                 Some((size, self.filter(class)?))
             }
             None => None,
@@ -333,6 +279,8 @@ impl Stated {
             crops_margin: self.flag("do_crop_margin", class.crops_margin)?,
             resize,
             shrinks_by: class.shrinks_by,
+            is_framed: class.resizes_values && self.flag("do_pad", true)?,
+            resizes_values: class.resizes_values && resizes,
             crop,
             cuts_evenly: self.flag("cuts_evenly", false)?,
             fill,
@@ -351,7 +299,18 @@ impl Stated {
             Some(number) => number
                 .as_u64()
                 .and_then(Filter::of_number)
-                .ok_or_else(|| self.wrong("resample", "the number of a filter, 0 to 5")),
+                .filter(|filter| {
+                    let is_known = matches!(filter, Filter::Bilinear | Filter::Bicubic);
+                    is_known || !class.resizes_values
+                })
+                .ok_or_else(|| {
+                    let all = if class.resizes_values {
+                        "2 or 3"
+                    } else {
+                        "0 to 5"
+                    };
+                    self.wrong("resample", &format!("the number of a filter, {all}"))
+                }),
         }
     }
 
@@ -464,6 +423,32 @@ mod tests {
     }
 
     #[test]
+    fn a_ratio_is_kept_where_a_file_says_so_and_values_are_resized_in_a_frame() {
+        let of = |class: &str, rest: &str| {
+            let text = format!(r#"{{"image_processor_type": "{class}ImageProcessor"{rest}}}"#);
+            preprocessing(&text).expect("is read")
+        };
+        let size = |read: PicturePreprocessing| read.resize.map(|(size, _)| size);
+        let kept = r#", "keep_aspect_ratio": true, "ensure_multiple_of": 14, "size": {"height": 518, "width": 518}"#;
+        for class in ["DPT", "PromptDepthAnything"] {
+            let to = [518; 2];
+            assert_eq!(
+                size(of(class, kept)),
+                Some(Size::InRatio { to, of: 14 * 32 })
+            );
+            let rounded = of(class, r#", "ensure_multiple_of": 100, "size": 260"#);
+            assert_eq!(size(rounded), Some(Size::Exactly([300; 2])));
+            assert_eq!(size(of(class, "")), Some(Size::Exactly([384; 2])));
+        }
+        let zoe = of("ZoeDepth", "");
+        assert!(zoe.is_framed && zoe.resizes_values);
+        let to = [384, 512];
+        assert_eq!(size(zoe), Some(Size::InRatio { to, of: 1 }));
+        let bare = of("ZoeDepth", r#", "do_pad": false, "do_resize": false"#);
+        assert!(!bare.is_framed && !bare.resizes_values && bare.resize.is_none());
+    }
+
+    #[test]
     fn classes_of_models_between_convolutions_have_their_own_defaults() {
         let of = |class: &str, rest: &str| {
             let text = format!(r#"{{"image_processor_type": "{class}ImageProcessor"{rest}}}"#);
@@ -506,8 +491,12 @@ mod tests {
             (r#"{"do_pad": true}"#, "do_pad"),
             (r#"{"crop_pct": 0.9}"#, "crop_pct"),
             (
-                r#"{"image_processor_type": "ZoeDepthImageProcessor"}"#,
-                "image_processor_type",
+                r#"{"image_processor_type": "ZoeDepthImageProcessor", "resample": 0}"#,
+                "resample",
+            ),
+            (
+                r#"{"image_processor_type": "ZoeDepthImageProcessor", "ensure_multiple_of": 0.1}"#,
+                "ensure_multiple_of",
             ),
             (r#"{"max_num_patches": 256}"#, "max_num_patches"),
             (r#"{"ensure_multiple_of": 100}"#, "ensure_multiple_of"),

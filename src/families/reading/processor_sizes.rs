@@ -63,18 +63,31 @@ impl Stated {
         Ok(())
     }
 
-    /// Refuses a class that resizes values, from corner to corner, and not bytes.
-    pub(super) fn check_kind(&self) -> Result<()> {
-        const KIND: &str = "image_processor_type";
-        let name = self.get(KIND).and_then(Value::as_str);
-        let is_otherwise = name.is_some_and(|name| name.starts_with("ZoeDepth"));
-        if is_otherwise && (self.flag("do_resize", true)? || self.flag("do_pad", true)?) {
-            return Err(self.wrong(
-                KIND,
-                "a class that resizes bytes: padding and resizing of values is not read",
-            ));
+    /// Rows and columns, each or one of them, and the number to whose multiples both are rounded.
+    fn in_ratio(&self, class: Processor, usual: usize) -> Result<Size> {
+        const KEY: &str = "ensure_multiple_of";
+        // In thirty-seconds of a pixel, one of which is a class's default.
+        let of = match self.get(KEY) {
+            None => usual,
+            Some(value) => {
+                let of = value.as_f64().map(|of| of * 32.0);
+                let of = of.filter(|of| of.fract() == 0.0 && (1.0..=1e6).contains(of));
+                of.ok_or_else(|| self.wrong(KEY, "a whole number from 1 to 31250, or 1/32"))?
+                    as usize
+            }
+        };
+        let to = match (self.plain_size(class)?, class.size) {
+            (Size::Exactly(to), _) | (Size::InRatio { to, .. }, _) => to,
+            _ => return Err(self.wrong("size", "height and width, up to 32768")),
+        };
+        if self.flag("keep_aspect_ratio", class.resizes_values)? {
+            return Ok(Size::InRatio { to, of });
         }
-        Ok(())
+        let to = to.map(|side| Size::rounded(side as f64, of));
+        if to.contains(&0) {
+            return Err(self.wrong(KEY, "a number that leaves at least one row and one column"));
+        }
+        Ok(Size::Exactly(to))
     }
 
     /// Rows and columns of a sheet; a list gives columns first.
@@ -233,6 +246,9 @@ impl Stated {
         if let Size::Sheet(usual) = class.size {
             return self.sheet(usual);
         }
+        if let Size::InRatio { of, .. } = class.size {
+            return self.in_ratio(class, of);
+        }
         if let Size::Area { most, of } = class.size {
             return self.area(most, of);
         }
@@ -241,6 +257,11 @@ impl Stated {
         {
             return Ok(between);
         }
+        self.plain_size(class)
+    }
+
+    /// Rows and columns, or the shorter side.
+    fn plain_size(&self, class: Processor) -> Result<Size> {
         let wrong = || self.wrong("size", "height and width, or shortest_edge, up to 32768");
         let Some(size) = self.get("size") else {
             return Ok(class.size);
@@ -252,7 +273,7 @@ impl Stated {
         if let Some(one) = side(Some(size)) {
             // Older files give one number, which some classes apply to the shorter side.
             return Ok(match class.size {
-                Size::Exactly(_) => Size::Exactly([one; 2]),
+                Size::Exactly(_) | Size::InRatio { .. } => Size::Exactly([one; 2]),
                 _ => Size::Shortest(one),
             });
         }

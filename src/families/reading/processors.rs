@@ -23,6 +23,8 @@ pub struct Processor {
     pub has_blue_first: bool,
     /// Whether a mean is subtracted and a deviation divides if the file does not say so.
     pub normalises: bool,
+    /// Whether values are resized and not bytes, from corner to corner, and a picture is framed by its mirror image before.
+    pub resizes_values: bool,
     /// The share of the shorter side that is left when smaller pictures are cropped to a square; larger ones are resized to it. `None`
     /// if a class crops otherwise.
     pub share: Option<f64>,
@@ -53,6 +55,7 @@ impl Processor {
         shrinks_by: None,
         has_blue_first: false,
         normalises: true,
+        resizes_values: false,
         share: None,
     };
     pub const DEIT: Self = Self {
@@ -73,6 +76,7 @@ impl Processor {
         shrinks_by: None,
         has_blue_first: false,
         normalises: true,
+        resizes_values: false,
         share: None,
     };
     pub const SIGLIP: Self = Self {
@@ -173,9 +177,20 @@ impl Processor {
         ..Self::NOUGAT
     };
     pub const DPT: Self = Self {
-        size: Size::Exactly([384; 2]),
+        size: Size::InRatio {
+            to: [384; 2],
+            of: 32,
+        },
         crop: None,
         filter: Filter::Bicubic,
+        ..Self::VIT
+    };
+    pub const ZOEDEPTH: Self = Self {
+        size: Size::InRatio {
+            to: [384, 512],
+            of: 1,
+        },
+        resizes_values: true,
         ..Self::VIT
     };
     pub const PIXTRAL: Self = Self {

@@ -8,7 +8,7 @@ use attnscope_spec::{EmbedSpec, ModelSpec, PositionTable, StackSpec, TableSource
 
 pub(crate) use super::vit_blocks::Block;
 pub use super::vit_blocks::NormRule;
-pub use super::vit_pictures::{Count, Kernel, Pictures};
+pub use super::vit_pictures::{Count, Kernel, Pictures, sides};
 use super::vit_pictures::{Place, of_pictures};
 pub use super::vit_places::{Behind, Lines, MomentPlaces, Moments, Turn, theta};
 use super::{activation, check_groups, even_heads, given_rows, must_be_off, note_attention};

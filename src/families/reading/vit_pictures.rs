@@ -162,6 +162,8 @@ pub(super) fn of_pictures(
         attnscope_prompt::PicturePreprocessing {
             n_channels,
             resize: None,
+            is_framed: false,
+            resizes_values: false,
             crop: None,
             cuts_evenly: false,
             fill: None,
@@ -442,11 +444,7 @@ fn shape_of(
 }
 
 /// Rows and columns; a key may give one number for both.
-pub(super) fn sides(
-    reader: &mut Reader<'_>,
-    key: &'static str,
-    default: usize,
-) -> Result<[usize; 2]> {
+pub fn sides(reader: &mut Reader<'_>, key: &'static str, default: usize) -> Result<[usize; 2]> {
     if reader.value(key).is_some_and(serde_json::Value::is_array) {
         let numbers = reader.numbers(key)?.unwrap_or_default();
         let is_size = |n: &u64| (1..=1 << 16).contains(n);

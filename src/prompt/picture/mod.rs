@@ -1,5 +1,6 @@
 //! Picture prompts: reads a file, preprocesses it for the model, and cuts it into patches.
 
+mod corners;
 mod image;
 mod margin;
 mod preprocessing;
@@ -323,6 +324,8 @@ mod tests {
         PicturePreprocessing {
             n_channels: 3,
             resize: None,
+            is_framed: false,
+            resizes_values: false,
             crop: Some([4, 6]),
             cuts_evenly: false,
             fill: None,

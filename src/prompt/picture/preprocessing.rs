@@ -1,5 +1,6 @@
 //! A model's picture preprocessing: resize, crop, rescale, and the layout of the tokens.
 
+use super::corners;
 use super::image::{self, Image};
 use super::margin::without_margin;
 use super::resize::resized;
@@ -22,6 +23,10 @@ pub struct PicturePreprocessing {
     pub resize: Option<(Size, Filter)>,
     /// The filter by which a sheet holds a larger picture, if it is another one.
     pub shrinks_by: Option<Filter>,
+    /// Whether a picture is continued by its mirror image on all sides before it is resized.
+    pub is_framed: bool,
+    /// Whether values are resized and not bytes, so that the centres of the pixels in the corners stay where they are.
+    pub resizes_values: bool,
     /// Rows and columns of the centre crop; a smaller picture is padded with black.
     pub crop: Option<[usize; 2]>,
     /// Where an odd number of rows or columns is cut off, the number before the crop is even, as in torchvision; otherwise it is the
@@ -101,6 +106,8 @@ impl PicturePreprocessing {
             crops_margin: false,
             resize: None,
             shrinks_by: None,
+            is_framed: false,
+            resizes_values: false,
             crop: None,
             cuts_evenly: false,
             fill: None,
@@ -161,6 +168,12 @@ impl PicturePreprocessing {
 
     /// Refuses a picture size if a step would make it larger than the limits.
     pub(super) fn check_work(&self, size: [usize; 2]) -> Result<(), String> {
+        let size = if self.is_framed {
+            corners::framed_size(size)
+        } else {
+            size
+        };
+        check_pixels("the frame", size, image::MOST_PIXELS)?;
         let mut made = size;
         if let Some((to, _)) = self.resize {
             made = to.of(size);
@@ -227,7 +240,10 @@ impl PicturePreprocessing {
         } else {
             image.coloured()
         };
-        let resize = self.resize;
+        if self.is_framed {
+            image = corners::framed(&image);
+        }
+        let resize = self.resize.filter(|_| !self.resizes_values);
         if let Some((size, filter)) =
             resize.filter(|(size, _)| !matches!(size, Size::Filled { .. }))
         {
@@ -252,8 +268,11 @@ impl PicturePreprocessing {
         }
     }
 
-    /// The picture filled up below and to the right, and its values. // values: [channel, row, column]
+    /// The picture filled up below and to the right, or resized by its values, and these. // values: [channel, row, column]
     pub(super) fn filled(&self, image: Image, values: Vec<f32>) -> (Image, Vec<f32>) {
+        if let Some((size, filter)) = self.resize.filter(|_| self.resizes_values) {
+            return corners::resized(&image, &values, size, filter);
+        }
         let n = image.n_channels;
         let ([height, width], byte) = match (self.fill, self.resize) {
             (Some(whole), _) => (whole, None),

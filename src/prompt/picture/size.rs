@@ -33,6 +33,9 @@ pub enum Size {
     Mirrored { of: usize },
     /// Scaled down until no side is longer than `longest`, and up to multiples of a number.
     Within { of: usize, longest: usize },
+    /// Scaled as little as one of these rows and columns asks for, and each side rounded to a multiple of thirty-seconds of a pixel, then
+    /// down.
+    InRatio { to: [usize; 2], of: usize },
     /// The shorter side is brought to that of a sheet of these rows and columns, then both are made smaller until the sheet holds them,
     /// in its middle and black around.
     Sheet([usize; 2]),
@@ -46,6 +49,12 @@ impl Size {
             least: 56 * 56,
             most: 28 * 28 * 1280,
         }
+    }
+
+    /// A side rounded to a multiple of thirty-seconds of a pixel, then down.
+    pub fn rounded(side: f64, of: usize) -> usize {
+        let of = of.max(1) as f64 / 32.0;
+        ((side / of).round_ties_even() * of) as usize
     }
 
     /// Rows and columns of a picture after resizing.
@@ -105,6 +114,13 @@ impl Size {
                     }
                 };
                 [height, width].map(|side| fitted(side).div_ceil(of.max(1)).max(1) * of)
+            }
+            Self::InRatio { to, of } => {
+                let sides = [height, width].map(|side| side.max(1) as f64);
+                let by = [0, 1].map(|axis| to[axis] as f64 / sides[axis]);
+                let off = by.map(|by| (1.0 - by).abs());
+                let by = if off[1] < off[0] { by[1] } else { by[0] };
+                sides.map(|side| Self::rounded(by * side, of))
             }
             Self::Multiple { of, least, most } => {
                 let of = of.max(1);
@@ -192,6 +208,11 @@ mod tests {
         };
         assert_eq!(area.of([480, 640]), [672, 912]);
         assert_eq!(Size::Shortest(10).of([30, 20]), [15, 10]);
+        // As the processors of DPT (Depth Anything) and ZoeDepth give them.
+        let in_ratio = |to, of, sides| Size::InRatio { to, of }.of(sides);
+        assert_eq!(in_ratio([518; 2], 14 * 32, [480, 640]), [518, 686]);
+        assert_eq!(in_ratio([384, 512], 1, [526, 693]), [388, 512]);
+        assert_eq!(in_ratio([384, 512], 1, [700, 300]), [384, 164]);
         assert_eq!(Size::Shortest(10).of([20, 33]), [10, 16]);
         // As Muse Glimmer's gives them.
         let squares = |most, sides| Size::Squares { of: 28, most }.of(sides);

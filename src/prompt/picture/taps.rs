@@ -25,6 +25,8 @@ pub enum Resampling {
     LinearShort,
     /// Linear between the two nearest, where the first and the last sample stay at the ends.
     LinearToEnds,
+    /// Bicubic over the four nearest, a = −0.75, where the first and the last sample stay at the ends.
+    CubicToEnds,
     /// Linear with a support that grows with the scale (antialiased).
     LinearAntialiased,
     /// Linear between the two nearest, to a square as long as the longer side, whose rest is cut off.
@@ -125,6 +127,16 @@ pub fn taps(from: usize, to: usize, resampling: Resampling) -> Vec<Taps> {
         let near = |by: f64| (whole + by).clamp(0.0, last) as usize;
         vec![(near(0.0), 1.0 - part), (near(1.0), part)]
     };
+    let four = |at: f64| {
+        let (whole, part) = (at.floor(), at - at.floor());
+        let near = |by: f64| {
+            let weight = cubic((part - by).abs(), -0.75);
+            ((whole + by).clamp(0.0, last) as usize, weight)
+        };
+        [-1.0, 0.0, 1.0, 2.0].map(near).to_vec()
+    };
+    // The step that leads from the first sample to the last.
+    let to_ends = last / to.saturating_sub(1).max(1) as f64;
     let all = 0..to;
     match resampling {
         Resampling::Antialiased => filter_taps(from, to, Filter::Bicubic),
@@ -150,23 +162,11 @@ pub fn taps(from: usize, to: usize, resampling: Resampling) -> Vec<Taps> {
             all.map(|idx| linear((idx as f64 + 0.5) * step - 0.5))
                 .collect()
         }
-        Resampling::LinearToEnds => {
-            let step = last / to.saturating_sub(1).max(1) as f64;
-            all.map(|idx| linear(idx as f64 * step)).collect()
-        }
+        Resampling::LinearToEnds => all.map(|idx| linear(idx as f64 * to_ends)).collect(),
         Resampling::Tiles => all.map(|idx| vec![(idx % from.max(1), 1.0)]).collect(),
         Resampling::Bins => bins(from, to).map(|bin| vec![(bin, 1.0)]).collect(),
-        Resampling::Nearest => all
-            .map(|idx| {
-                let (whole, part) = (centre(idx).floor(), centre(idx) - centre(idx).floor());
-                [-1.0, 0.0, 1.0, 2.0]
-                    .map(|by: f64| {
-                        let weight = cubic((part - by).abs(), -0.75);
-                        ((whole + by).clamp(0.0, last) as usize, weight)
-                    })
-                    .to_vec()
-            })
-            .collect(),
+        Resampling::Nearest => all.map(|idx| four(centre(idx))).collect(),
+        Resampling::CubicToEnds => all.map(|idx| four(idx as f64 * to_ends)).collect(),
     }
 }
 
@@ -240,6 +240,7 @@ mod tests {
             Resampling::Linear,
             Resampling::LinearShort,
             Resampling::LinearToEnds,
+            Resampling::CubicToEnds,
             Resampling::LinearAntialiased,
             Resampling::Tiles,
             Resampling::Bins,

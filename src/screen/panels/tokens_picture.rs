@@ -333,6 +333,8 @@ mod tests {
         let preprocessing = PicturePreprocessing {
             n_channels: 3,
             resize: None,
+            is_framed: false,
+            resizes_values: false,
             crop: Some([24, 32]),
             cuts_evenly: false,
             fill: None,

@@ -69,6 +69,8 @@ pub const PICTURES: Target = Target {
         let preprocessing = PicturePreprocessing {
             n_channels: 3,
             resize: Some((Size::Shortest(20), Filter::Bicubic)),
+            is_framed: false,
+            resizes_values: false,
             crop: Some([24, 16]),
             cuts_evenly: false,
             fill: None,

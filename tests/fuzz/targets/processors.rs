@@ -29,6 +29,14 @@ fn most_pixels(preprocessing: &PicturePreprocessing) -> usize {
             let side = pixels(begins).max(least).isqrt().saturating_add(of);
             [side, side]
         }
+        // In proportion to one of the two.
+        Some((Size::InRatio { to, of }, _)) => {
+            let ratio = |axis: usize| begins[1 - axis].div_ceil(begins[axis].max(1)).max(1);
+            [0, 1].map(|axis| {
+                let other = to[1 - axis].saturating_mul(ratio(1 - axis));
+                to[axis].max(other).saturating_add(of)
+            })
+        }
         Some((Size::Longest(side), _)) => [side, side],
         Some((Size::Cut { .. }, _)) => begins,
         Some((Size::Area { most, of }, _)) => {

@@ -205,7 +205,11 @@ impl ScoreBias {
                 })
             }
             By::Grid { grid, has_first } => {
-                let distances = GridDistances { grid, has_first };
+                let distances = GridDistances {
+                    grid,
+                    has_first,
+                    is_resampled: false,
+                };
                 let expected = distances.n_rows();
                 if table.n_rows != expected {
                     return wrong(&format!(
