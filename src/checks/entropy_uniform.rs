@@ -13,7 +13,8 @@
 //!
 //! ## False alarms
 //! Untrained models are uniform rightly: nothing is said where `untrained` fires. In a trace whose recorder found that the model
-//! is not trained (`attnscope.untrained`), it is for information. Trained heads of a first layer average on
+//! is not trained (`attnscope.untrained`), it is for information: the gains of all norms are alike, all biases are 0, or, in a model
+//! without gains, no matrix has a singular value beyond the edge of `untrained-layer`. Trained heads of a first layer average on
 //! purpose, where the mean of what went before says something: their scores are flat but not constant.
 //! A head of which fewer than four rows see two keys, such as a step of a decoder, is not judged. Nor is one whose keys are alike by what
 //! was read: frames of a still picture, at which a layer over time looks, or keys that weigh one and the same vector.

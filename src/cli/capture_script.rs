@@ -18,7 +18,7 @@ macro_rules! module {
 /// The package itself; its docstring is that of the file.
 const PACKAGE: (&str, &str) = module!("__init__");
 /// Modules in the order of the file: code that runs at import comes before the code that needs it.
-const MODULES: [(&str, &str); 17] = [
+const MODULES: [(&str, &str); 18] = [
     module!("words"),
     module!("values"),
     module!("pooling"),
@@ -36,6 +36,7 @@ const MODULES: [(&str, &str); 17] = [
     module!("porting"),
     module!("matching"),
     module!("shared"),
+    module!("untrained"),
 ];
 /// Width of the lines between modules.
 const WIDTH: usize = 117;

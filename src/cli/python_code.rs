@@ -9,7 +9,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 33] = modules![
+const MODULES: [(&str, &str); 34] = modules![
     "_capture" / "__init__",
     "_capture" / "adding",
     "_capture" / "axes",
@@ -26,6 +26,7 @@ const MODULES: [(&str, &str); 33] = modules![
     "_capture" / "recording",
     "_capture" / "reshaping",
     "_capture" / "shared",
+    "_capture" / "untrained",
     "_capture" / "values",
     "_capture" / "words",
     "_live" / "__init__",

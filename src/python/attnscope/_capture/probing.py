@@ -13,8 +13,9 @@ from .axes import _name
 from .following import _Drawing
 from .shared import (
     _check_choice, _checked_path, _difference, _dtype, _hook, _own_random, _plain_pytorch, _readable, _save, _source,
-    _tensors, _untrained,
+    _tensors,
 )
+from .untrained import _untrained
 from .words import ASIDE, CHOICES, CHOSEN, KEPT_CHOICES
 
 

@@ -31,8 +31,9 @@ from .pooling import _Pooling, _stacked
 from .reshaping import _Reshapes
 from .shared import (
     _address, _blind, _check_choice, _checked_path, _Draws, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
-    _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled, _untrained,
+    _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled,
 )
+from .untrained import _looks_untrained
 from .values import _Values
 from .words import ATTENTION, COMPARISONS, NORMS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
@@ -912,7 +913,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
             "attnscope.draws": json.dumps(sorted(self.drawn)) if self.drawn and self.draws.paths else None,
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
-            "attnscope.untrained": _untrained(self.model),
+            "attnscope.untrained": _looks_untrained(self.model),
             "attnscope.linear": json.dumps(self.linear_alone()) if self.linear_alone() else None,
             "attnscope.absent_masks": ",".join(self.absent_masks) or None,
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import sys
 
 import torch
@@ -174,19 +173,6 @@ def _dtype(tensor):
 
 def _source(model):
     return f"torch {torch.__version__} · {type(model).__name__}"
-
-
-def _untrained(model):
-    """Why the model cannot have been trained; None where nothing says so."""
-    def alike(parameters, value=None):
-        return bool(parameters) and all(bool((p == (p.flatten()[0] if value is None else value)).all()) for p in parameters if p.numel())
-
-    in_norms = [(name, p) for m in model.modules() if "norm" in type(m).__name__.lower() for name, p in m.named_parameters(recurse=False)]
-    gains = [p for name, p in in_norms if name not in ("bias", "beta", "b")]
-    biases = [p for name, p in model.named_parameters() if re.search(r"(^|[._])(bias|b_\w+|b)$", name)]
-    if gains:
-        return "the gains of all norms are still alike: the model is not trained" if alike(gains) else None
-    return "all biases are still 0: the model is not trained" if len(biases) > 2 and alike(biases, 0) else None
 
 
 def _readable(n_bytes):
