@@ -36,6 +36,7 @@ mod mask_changed;
 mod mask_mass;
 mod mask_shape;
 mod massive_activation;
+mod misplaced_positions;
 mod named;
 mod named_cause;
 mod nan_or_inf;
@@ -153,6 +154,7 @@ pub static CHECKS: &[&Check] = &[
     &pattern_mismatch::CHECK,
     &normaliser::CHECK,
     &head_reshape::CHECK,
+    &misplaced_positions::CHECK,
     &future_leak::CHECK,
     &padding_leak::CHECK,
     &batch_leak::CHECK,

@@ -32,7 +32,7 @@ use attnscope_compute::attention::{Explained, Features, Normaliser};
 
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, row_sum};
 use crate::stats::LayerReport;
 
 pub static CHECK: Check = Check {
@@ -163,7 +163,8 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
         evidence: if is_bare {
             format!(
                 "{who}: scores of both signs, one factor times q·k, weigh the values as they are: no softmax ran, and the mask \
-                 multiplies by 0 and 1; it explains {n_cells} cells within {off:.1e}{others}"
+                 multiplies by 0 and 1; it explains {n_cells} cells within {off:.1e}{others}{}",
+                row_sum::written_at(layer)
             )
         } else {
             format!("{who}: {}; it explains {n_cells} cells within {off:.1e}{others}", first.by)

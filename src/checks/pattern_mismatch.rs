@@ -24,7 +24,7 @@ use attnscope_compute::attention::Normaliser;
 
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds, figure, wrong_axis};
+use super::{Check, Needs, Thresholds, figure, row_sum, wrong_axis};
 
 pub static CHECK: Check = Check {
     id: "pattern-mismatch",
@@ -74,7 +74,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         let Some((head_idx, worst, fault)) = worst else {
             continue;
         };
-        let named = fault.map_or(String::new(), |fault| format!("; {}", fault.by));
+        let named = fault.map_or(String::new(), |fault| {
+            format!("; {}{}", fault.by, row_sum::written_at(layer))
+        });
         let advice = fault.map_or(ADVICE, |fault| fault.by.advice());
         let (query_idx, key_idx) = (worst.query_idx, worst.key_idx);
         findings.push(Finding {

@@ -159,7 +159,7 @@ impl Said {
         }
         if let Some(fault) = audit.and_then(|audit| audit.fault) {
             return error(
-                format!("row sums to {mass:.4}: {}", fault.by),
+                format!("row sums to {mass:.4}: {}{}", fault.by, written_at(layer)),
                 fault.by.advice(),
             );
         }
@@ -185,6 +185,16 @@ impl Said {
             "look for a missing or a second normalisation between scores and pattern",
         )
     }
+}
+
+/// Where the code weighs values by what no call of a softmax gave, in words.
+pub(super) fn written_at(layer: &LayerReport) -> String {
+    let place = layer
+        .audit()
+        .and_then(|audit| audit.recorded.place.as_ref());
+    place.map_or(String::new(), |place| {
+        format!("; values are weighed at {place}")
+    })
 }
 
 /// Reports dropout that was recorded but is not visible in the numbers, because it happened inside a kernel.

@@ -18,10 +18,11 @@ macro_rules! module {
 /// The package itself; its docstring is that of the file.
 const PACKAGE: (&str, &str) = module!("__init__");
 /// Modules in the order of the file: code that runs at import comes before the code that needs it.
-const MODULES: [(&str, &str); 18] = [
+const MODULES: [(&str, &str); 19] = [
     module!("words"),
     module!("values"),
     module!("pooling"),
+    module!("positions"),
     module!("buffers"),
     module!("reshaping"),
     module!("adding"),

@@ -9,7 +9,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 34] = modules![
+const MODULES: [(&str, &str); 35] = modules![
     "_capture" / "__init__",
     "_capture" / "adding",
     "_capture" / "axes",
@@ -22,6 +22,7 @@ const MODULES: [(&str, &str); 34] = modules![
     "_capture" / "order",
     "_capture" / "pooling",
     "_capture" / "porting",
+    "_capture" / "positions",
     "_capture" / "probing",
     "_capture" / "recording",
     "_capture" / "reshaping",

@@ -317,6 +317,50 @@ fn an_output_that_hears_no_earlier_token_is_an_error_that_names_the_first_module
 }
 
 #[test]
+fn positions_that_tell_no_distance_are_named_and_learned_slopes_are_not() {
+    let (patterns, _) = causal_heads(7, 2, N, 1.0);
+    let said = |positions: [&str; 2]| {
+        let call = |idx: usize| {
+            let positions = positions[idx];
+            format!(r#"{{"name":"blocks.{idx}.attn","positions":{positions}}}"#)
+        };
+        let trace = (0..2).fold(Trace::default(), |trace, layer_idx| {
+            trace.layer(layer_idx, &patterns, None)
+        });
+        let calls = format!("[{},{}]", call(0), call(1));
+        trace.says("calls", &calls).said()
+    };
+    let check = "misplaced-positions";
+    assert_eq!(said(["{}"; 2]).status(check), Status::NotApplicable);
+    for healthy in [
+        r#"{"rotated":"both"}"#,
+        r#"{"rotated":"none","slopes":[-0.5,-0.1]}"#,
+    ] {
+        assert_eq!(said([healthy; 2]).status(check), Status::Passed);
+    }
+    let mixed = said([r#"{"slopes":[0.1,0.5]}"#, r#"{"slopes":[-0.1,0.5]}"#]);
+    assert_eq!(mixed.status(check), Status::Passed);
+    let far = said([r#"{"slopes":[0.1,0.5]}"#, r#"{"slopes":[0.2,0.6]}"#]);
+    let finding = far.one(check);
+    assert_eq!(finding.severity, Severity::Warning);
+    assert!(
+        finding
+            .evidence
+            .contains("plus 0.1000 to 0.6000 per position"),
+        "{}",
+        finding.evidence
+    );
+    let one_side = said([r#"{"rotated":"both"}"#, r#"{"rotated":"queries"}"#]);
+    let finding = one_side.one(check);
+    assert_eq!((finding.severity, finding.value), (Severity::Warning, 1.0));
+    assert_eq!(finding.place.layer_idx, Some(1));
+    let values = said([r#"{"rotated":"both","rotated_values":true}"#; 2]);
+    assert_eq!(values.one(check).severity, Severity::Info);
+    let before = said([r#"{"rotated":"none","rotated_before":true}"#; 2]);
+    assert_eq!(before.one(check).severity, Severity::Warning);
+}
+
+#[test]
 fn heads_that_a_reshape_mixed_with_positions_are_an_error_that_says_how_to_move_them() {
     let (patterns, _) = causal_heads(7, 2, N, 1.0);
     let said = |moved: [&str; 2]| {

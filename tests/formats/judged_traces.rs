@@ -216,6 +216,42 @@ fn linear_sinkhorn_and_differential_attention_are_information() {
     );
     assert!(evidence(&said, "normaliser").contains("elu"));
 
+    // Features so alike that scores hardly differ within a row, recorded as they weigh the values.
+    let alike = |row: &Vec<f64>| row.iter().map(|s| 20.0 + 0.1 * s).collect();
+    let even: Vec<Rows> = products
+        .iter()
+        .map(|rows| {
+            normalised(
+                &rows.iter().map(alike).collect::<Rows>(),
+                &causal,
+                &over_sum,
+            )
+        })
+        .collect();
+    let said = Trace::default().layer(0, &even, Some(&even)).said();
+    assert_eq!(accused(&said), [""; 0]);
+    assert!(evidence(&said, "normaliser").contains("scores divided by their sum"));
+
+    // Dot products over the number of keys, which are a softmax forgotten with any other factor.
+    let over = |by: f64| -> Said {
+        let shared = |row: &Vec<f64>| row.iter().map(|s| s / by).collect();
+        let weights: Vec<Rows> = scores
+            .iter()
+            .map(|rows| rows.iter().map(shared).collect())
+            .collect();
+        Trace::default()
+            .layer(0, &weights, Some(&weights))
+            .array("blocks.0.attn.q", stored(&q))
+            .array("blocks.0.attn.k", stored(&k))
+            .said()
+    };
+    for by in [N as f64, N as f64 * (d as f64).sqrt()] {
+        let said = over(by);
+        assert_eq!(accused(&said), [""; 0], "{by}");
+        assert!(evidence(&said, "normaliser").contains("number of keys"));
+    }
+    assert!(!over((d as f64).sqrt()).errors().is_empty());
+
     // Sinkhorn: rows and columns in turn.
     let scores = heads(5, N, N);
     let balanced = |rows: &Rows| {

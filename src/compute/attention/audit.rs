@@ -124,11 +124,29 @@ pub struct RecordedCall {
     /// The factor that the call applied to q·k, and the size of a head, where the call knew them.
     pub scale: Option<f64>,
     pub d_head: Option<usize>,
+    /// Where the code weighs values, of attention without a call of a softmax: `model.py:23`.
+    pub place: Option<String>,
     /// Shape of the softmax input, before one sequence of the batch was selected.
     pub shape: Vec<usize>,
+    /// How positions enter, where the recorder found that.
+    pub positions: Option<RecordedPositions>,
     /// Whether the axis of heads was moved between the layers with weights and the attention, or heads were mixed with positions
     /// by a reshape: of queries (`rot_q`), keys (`rot_k`), values (`v`) and outputs (`z`), as far as the numbers tell.
     pub heads_moved: BTreeMap<String, bool>,
+}
+
+/// How queries, keys, values and scores of one layer get their positions, as far as the numbers tell.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RecordedPositions {
+    /// Which are rotated from position to position: `queries`, `keys`, `both` or `none`.
+    pub rotated: Option<String>,
+    /// Values are rotated, and the outputs of heads are not turned back.
+    pub has_rotated_values: bool,
+    /// The input of W_Q is rotated, and that of W_V is not.
+    pub is_rotated_before: bool,
+    /// What the scores gain per position of distance: the least and the most of any head. Set if nothing but a factor times q·k is
+    /// in them beside that.
+    pub slopes: Option<(f64, f64)>,
 }
 
 /// What a pattern is compared with.

@@ -52,7 +52,7 @@ mod window;
 pub use attention_override::{
     AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override, only_change,
 };
-pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall};
+pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall, RecordedPositions};
 pub use bias::{Across, Alibi, Buckets, EachDistance, Pairs, Relative};
 pub use block::{HeadRun, run_head};
 pub use comparison::Mismatch;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attnscope_checkpoint::captured::Captured;
 use attnscope_checkpoint::counted::counted;
 use attnscope_checks::Discarded;
-use attnscope_compute::attention::RecordedCall;
+use attnscope_compute::attention::{RecordedCall, RecordedPositions};
 use attnscope_compute::error::Error;
 use serde_json::Value;
 
@@ -37,6 +37,8 @@ impl Calls {
             sink_columns: None,
             scale: None,
             d_head: None,
+            place: None,
+            positions: None,
             shape: Vec::new(),
             heads_moved: BTreeMap::new(),
         };
@@ -72,7 +74,9 @@ impl Calls {
                     .get("d_head")
                     .and_then(Value::as_u64)
                     .map(|n| n as usize),
+                place: call.get("where").and_then(Value::as_str).map(str::to_owned),
                 shape: call.get("shape").map_or(Vec::new(), sizes),
+                positions: call.get("positions").map(positions),
                 heads_moved: call.get("heads_moved").map_or(BTreeMap::new(), flags),
             };
             // Several calls under one name are modules with one head each.
@@ -100,6 +104,8 @@ impl Calls {
             sink_columns: own.sink_columns,
             scale: own.scale,
             d_head: own.d_head,
+            place: own.place,
+            positions: own.positions,
             shape: own.shape,
             heads_moved: own.heads_moved,
         }
@@ -111,6 +117,21 @@ fn flags(value: &Value) -> BTreeMap<String, bool> {
     flags
         .filter_map(|(name, flag)| Some((name.clone(), flag.as_bool()?)))
         .collect()
+}
+
+fn positions(value: &Value) -> RecordedPositions {
+    let is_true = |key: &str| value.get(key).and_then(Value::as_bool) == Some(true);
+    let slopes = value.get("slopes").and_then(Value::as_array);
+    let slopes = slopes.map(|all| all.iter().filter_map(Value::as_f64).collect::<Vec<_>>());
+    RecordedPositions {
+        rotated: value
+            .get("rotated")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
+        has_rotated_values: is_true("rotated_values"),
+        is_rotated_before: is_true("rotated_before"),
+        slopes: slopes.and_then(|all| Some((*all.first()?, *all.last()?))),
+    }
 }
 
 fn sizes(value: &Value) -> Vec<usize> {

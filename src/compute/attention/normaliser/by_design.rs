@@ -35,8 +35,14 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>>
     if let by @ Some(_) = sinks_of_rows(head, &holds) {
         return by;
     }
-    // Nearly equal scores fit any normaliser.
-    if n_cells < FEWEST_CELLS || !has_spread(head) {
+    if n_cells < FEWEST_CELLS {
+        return None;
+    }
+    if let by @ Some(_) = positive(head, &holds) {
+        return by;
+    }
+    // Nearly equal scores fit any other normaliser.
+    if !has_spread(head) {
         return None;
     }
     if let Some(logit) = sink(head)
@@ -198,32 +204,20 @@ fn over_sum(values: Vec<f64>) -> Vec<f64> {
     values.into_iter().map(|value| value * by).collect()
 }
 
-/// Products of positive features, optionally divided by their sum; or any products, where the mask multiplies them (retention):
-/// a softmax that was forgotten would meet a mask of −inf.
-fn linear(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
-    let is_positive = head
-        .rows
-        .iter()
-        .all(|row| row.scores.iter().all(|s| *s >= 0.0));
-    if is_positive {
-        let by_sum = holds(
-            Normaliser::Linear {
-                features: Features::Scores,
-            },
-            &|row| over_sum(row.scores.clone()),
-        );
-        let bare = || {
-            holds(
-                Normaliser::Linear {
-                    features: Features::Bare,
-                },
-                &|row| row.scores.clone(),
-            )
-        };
-        if let by @ Some(_) = by_sum.or_else(bare) {
-            return by;
-        }
+/// Products of positive features, optionally divided by their sum. They are told from a softmax however even they are.
+fn positive(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
+    let mut rows = head.rows.iter();
+    if !rows.all(|row| row.scores.iter().all(|s| *s >= 0.0)) {
+        return None;
     }
+    let by = |features| Normaliser::Linear { features };
+    holds(by(Features::Scores), &|row| over_sum(row.scores.clone()))
+        .or_else(|| holds(by(Features::Bare), &|row| row.scores.clone()))
+}
+
+/// Products of features of queries and keys, divided by their sum; products divided by the number of keys; or any products, where
+/// the mask multiplies them (retention): a softmax that was forgotten would meet a mask of −inf.
+fn linear(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
     if head.hides_by_product
         && let by @ Some(_) = holds(
             Normaliser::Linear {
@@ -235,6 +229,9 @@ fn linear(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
         return by;
     }
     let vectors = head.vectors?;
+    if let by @ Some(_) = mean(head, vectors, holds) {
+        return by;
+    }
     [
         Features::Elu,
         Features::Relu,
@@ -247,16 +244,43 @@ fn linear(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
             mapped(vectors, features, true),
             mapped(vectors, features, false),
         );
-        let d = vectors.d_head;
         holds(Normaliser::Linear { features }, &|row| {
-            let q = &q[row.query_idx * d..(row.query_idx + 1) * d];
-            let product = |key_idx: &usize| -> f64 {
-                let k = &k[key_idx * d..(key_idx + 1) * d];
-                q.iter().zip(k).map(|(a, b)| a * b).sum()
-            };
-            over_sum(row.keys.iter().map(product).collect())
+            over_sum(products(row, &q, &k, vectors.d_head))
         })
     })
+}
+
+/// Products of queries and keys as they are, over the number of keys or that times √d_head: a non-local block of dot products (Wang
+/// et al. 2018, arXiv 1711.07971), which has no softmax by design.
+fn mean(head: &Head<'_>, vectors: Vectors<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
+    if !head.is_full {
+        return None;
+    }
+    let (q, k) = (
+        mapped(vectors, Features::Mean, true),
+        mapped(vectors, Features::Mean, false),
+    );
+    let by = Normaliser::Linear {
+        features: Features::Mean,
+    };
+    let d = vectors.d_head;
+    [1.0, (d as f64).sqrt()].into_iter().find_map(|scale| {
+        holds(by, &|row| {
+            let n = row.keys.len() as f64;
+            let products = products(row, &q, &k, d);
+            products.into_iter().map(|x| x / (n * scale)).collect()
+        })
+    })
+}
+
+/// Products of the query of a row with its keys. // q, k: [position, d]
+fn products(row: &HeadRow, q: &[f64], k: &[f64], d: usize) -> Vec<f64> {
+    let q = &q[row.query_idx * d..(row.query_idx + 1) * d];
+    let product = |key_idx: &usize| -> f64 {
+        let k = &k[key_idx * d..(key_idx + 1) * d];
+        q.iter().zip(k).map(|(a, b)| a * b).sum()
+    };
+    row.keys.iter().map(product).collect()
 }
 
 /// Features of all queries, or of all keys.
@@ -266,7 +290,7 @@ fn mapped(vectors: Vectors<'_>, features: Features, of_queries: bool) -> Vec<f64
         Features::Elu if x > 0.0 => x + 1.0,
         Features::Elu | Features::Exp => x.exp(),
         Features::Relu => x.max(0.0),
-        Features::Softmax | Features::Scores | Features::Bare => x,
+        Features::Softmax | Features::Scores | Features::Bare | Features::Mean => x,
     };
     let mut out: Vec<f64> = values.iter().map(|x| each(f64::from(*x))).collect();
     if features == Features::Softmax {

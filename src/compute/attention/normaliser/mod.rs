@@ -77,6 +77,8 @@ pub enum Features {
     Scores,
     /// Scores are already products of features, and are not divided.
     Bare,
+    /// Queries and keys as they are; products are divided by the number of keys.
+    Mean,
     Elu,
     Relu,
     Exp,
@@ -191,6 +193,9 @@ impl fmt::Display for Normaliser {
                 Features::Scores => "linear attention: scores divided by their sum",
                 Features::Bare => {
                     "linear attention or retention: products of features, not divided"
+                }
+                Features::Mean => {
+                    "dot products divided by the number of keys, as in non-local blocks"
                 }
                 Features::Elu => "linear attention with features elu(x) + 1",
                 Features::Relu => "linear attention with features relu(x)",

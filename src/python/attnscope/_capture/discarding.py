@@ -84,6 +84,18 @@ def _caller():
     return frame
 
 
+def _written_at():
+    """The line of the model's own code that is running: what is neither of torch nor of the recorder."""
+    own = __name__.rpartition(".")[0] or __name__
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not any(module == of or module.startswith(f"{of}.") for of in (own, "torch", "einops")):
+            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
 @functools.lru_cache(maxsize=1024)
 def _dropping(code):
     """Offsets of the calls in `code` whose results the next instruction drops."""

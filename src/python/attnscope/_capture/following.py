@@ -145,6 +145,7 @@ class _Record:
         self.made_of = {}  # {part of values: (what the layer took that gives it, how many parts that layer gives), as far as that is known}
         self.reshapes = {}  # {part of values: whether its heads were moved, rather than mixed with positions}, as far as that is known
         self.last_keys = None  # rot_k of the newest step, where a window left keys behind
+        self.turned = {}  # {part of values: whether it is rotated from position to position}, as far as the numbers tell
         self.after = []  # what happened to the pattern before it was used
         self.added = None  # what was added to the pattern: a tensor of its shape, and [head, query, key] once the pattern is used
 

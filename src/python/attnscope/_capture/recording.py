@@ -22,12 +22,13 @@ from .axes import (
     absent_masks,
 )
 from .buffers import _Buffers
-from .discarding import _Discards
+from .discarding import _Discards, _written_at
 from .following import _Frame, _is_alike, _mark, _Mark, NO_MARK, _NothingSeen, _Record, _Refused, _Watch
 from .linear import _Linear
 from .naming import _names
 from .order import _Order
 from .pooling import _Pooling, _stacked
+from .positions import _Positions
 from .reshaping import _Reshapes
 from .shared import (
     _address, _blind, _check_choice, _checked_path, _Draws, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
@@ -38,7 +39,7 @@ from .values import _Values
 from .words import ATTENTION, COMPARISONS, NORMS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
 
-class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
+class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positions):
     """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
 
     tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
@@ -304,6 +305,11 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
                 batch = shape[0] if shape[1] == n_queries else shape[1]
                 if n_rows % max(batch, 1) == 0:
                     return batch
+        # One step, as of a decoder, has the length of no input: rows are what all inputs around it begin with.
+        for frame in reversed(self.stack) if n_queries == 1 else ():
+            firsts = {shape[0] for shape in frame.shapes if len(shape) > 1}
+            if len(firsts) == 1 and n_rows % max(*firsts, 1) == 0:
+                return firsts.pop()
         return 1
 
     def rows(self, x, axes=(-2, -1)):
@@ -774,23 +780,23 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         ordered = _ordered(x, axes)
         if other is None or self.is_weight(other) or not self.wants(frame):
             return
-        if is_linear and (axes != mark.axes or mark.is_outer or x.dim() > 4):
+        lengths = {n for above in self.stack for n in above.lengths}
+        # Sums over features are scores of positions, and sums over positions are features.
+        are_scores = mark.factors is not None and set(ordered.shape[-2:]) <= lengths and mark.factors[0].shape[-1] not in lengths
+        is_turned = is_linear and axes != mark.axes  # scores whose keys became their queries
+        if is_linear and (is_turned and not are_scores or mark.is_outer or x.dim() > 4):
             # the state of a recurrence, rather than attention; or keys and values, multiplied with queries
-            lengths = {n for above in self.stack for n in above.lengths}
-            # Sums over features are scores of positions, and sums over positions are features.
-            are_scores = mark.factors is not None and set(ordered.shape[-2:]) <= lengths and mark.factors[0].shape[-1] not in lengths
-            if axes != mark.axes and not mark.is_outer and mark.factors is not None and not are_scores:
+            if is_turned and not mark.is_outer and mark.factors is not None and not are_scores:
                 self.note_linear(frame)
             return
-        if not mark.steps and axes != mark.axes or "softmax" in mark.steps and x.dim() > 2:
+        if not mark.steps and axes != mark.axes and not is_turned or "softmax" in mark.steps and x.dim() > 2:
             return
-        lengths = {n for above in self.stack for n in above.lengths}
         if self.rejects(ordered, mark, fewest=2) is not None or is_linear and ordered.shape[-1] not in lengths:
             return
         row, n_rows = self.rows(x, axes)
         pattern = self.copy(row)
         scores = pattern.clone() if is_linear else mark.scores
-        if scores is not None and axes != mark.axes:
+        if scores is not None and axes != mark.axes and not is_linear:
             scores = scores.transpose(-1, -2).contiguous()
         if scores is not None and scores.shape != pattern.shape:
             scores = None
@@ -800,10 +806,10 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         record = self.add(frame, {
             "kind": "linear" if is_linear else "written-out", "dim": x.dim() + dim[axis] if axis in dim else None, "axis": axis,
             "shape": list(x.shape), "dtype": _dtype(x), "scores_dtype": mark.dtype or _dtype(x), "dropout_p": mark.p,
-            "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps)}, row.shape)
+            "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps), "where": _written_at()}, row.shape)
         self.keep(record, scores, pattern)
-        if axes == mark.axes and bool((pattern < 0).any()):  # products of no features: nothing may have come between them and the values
-            self.keep_factors(record, mark.factors)
+        if (axes == mark.axes or is_turned) and bool((pattern < 0).any()):  # products of no features: nothing may have come between them and the values
+            self.keep_factors(record, mark.factors[::-1] if is_turned else mark.factors)
 
     # The file.
 
@@ -867,8 +873,13 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
             raise _NothingSeen(self.nothing_seen())
         tensors = {}
         self.turn_ids()
+        for record in self.records:
+            positions = self.positions_of(record)
+            if positions is not None:
+                record.info["positions"] = positions
         self._find_cross()
         self.records = _stacked(self.records)
+        self._find_padding_that_is_seen()
         for name, records in _names(self.records).items():
             for what in ("pattern", "scores", "sinks", "added", "rot_q", "rot_k", "v", "z"):
                 parts = [record.values[what] if what in record.values else getattr(record, what, None) for record in records]
@@ -958,6 +969,27 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added):
         for record in self.records:
             record.frame = record.key_source = None
             record.made_of = {}
+
+    def _find_padding_that_is_seen(self):
+        """Padding that nothing tells, and that is all that some attention looks at: one token over and over at an end of the row.
+
+        Padding that attention hides is found by what it hides; a mask that is the wrong way round hides all but that.
+        """
+        tokens = self.found.get("tokens") if self.given["tokens"] is None else torch.as_tensor(self.given["tokens"])
+        row = self._position_row(tokens, [n for record in self.records for n in record.pattern.shape[1:]])
+        if row is None or self.given["attention_mask"] is not None or "attention_mask" in self.found or len(row) < 4:
+            return
+        for pad in {int(row[0]), int(row[-1])}:
+            pads = row == pad
+            is_at_an_end = int((pads[1:] != pads[:-1]).sum()) == 1
+            if not is_at_an_end or int(pads.sum()) < 2 or int((~pads).sum()) < 2:
+                continue
+            for record in self.records:
+                _, n_queries, n_keys = record.pattern.shape
+                if n_keys == len(row) and n_queries > 2 and bool((record.pattern[..., ~pads] == 0).all()) and bool(
+                        (record.pattern[..., pads] != 0).any(1).all()):
+                    self.found["attention_mask"], self.found["attention_mask_name"] = (~pads)[None], f"tokens of id {pad} at one end"
+                    return
 
     def _position_row(self, x, lengths):
         if x is None:

@@ -33,6 +33,10 @@ class _Values:
         record.values[what] = self.copy(row)
         if what != "z":
             self.look_at_split(record, what)
+            if what in record.made_of:
+                record.turned[what] = False
+            else:
+                self.look_at_turn(record, what)
 
     def _keep_around(self, module, path, args, output):
         """What goes into a numbered module and comes out of it in one shape, and what the model gives of each position."""
