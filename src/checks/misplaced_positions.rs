@@ -1,8 +1,8 @@
 //! Positions enter attention where they tell no distance, or favour far keys.
 //!
 //! ## What it does
-//! Looks at how recorded attention gets its positions: whether queries and keys are both rotated, whether a rotation stands before a
-//! learned map, whether values are rotated, and whether what is added to scores grows or falls with the distance of a key.
+//! Looks at how recorded attention gets its positions: whether queries and keys are both rotated, whether both features of a pair are
+//! turned by one angle, whether a rotation stands before a learned map, whether values are rotated, and whether what is added to scores grows or falls with the distance of a key.
 //!
 //! ## Why it matters
 //! Rotary positions tell a distance because queries and keys are turned alike, right before their product (Su et al. 2021,
@@ -11,7 +11,9 @@
 //!
 //! ## How it is measured
 //! While the code runs, the recorder compares queries, keys and values with the outputs of layers. They are rotated if every row
-//! keeps its length up to one factor, the first row is not turned and another is. Scores are fitted by a factor times q·k plus a slope
+//! keeps its length up to one factor, the first row is not turned and another is. A pair is turned by two angles if each feature is x·c + y·s,
+//! y the other one of its pair, with c and s fitted over at least three heads, and their c, or their s less its sign, differ by more than
+//! 0.01. Scores are fitted by a factor times q·k plus a slope
 //! times the distance, head by head; the fit must leave at most 0.1 %. Value: how many layers are affected.
 //!
 //! ## False alarms
@@ -49,7 +51,8 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         .iter()
         .filter_map(|layer| Some((&**layer, layer.audit()?.recorded.positions.as_ref()?)))
         .collect();
-    let says = |of: &RecordedPositions| of.rotated.is_some() || of.slopes.is_some();
+    let says =
+        |of: &RecordedPositions| of.rotated.is_some() || of.slopes.is_some() || of.has_unlike_pairs;
     if !known.iter().any(|(_, positions)| says(positions)) {
         return Verdict::not_applicable(
             "nothing tells how positions enter: that takes a recording of running code, with values",
@@ -65,6 +68,14 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
             &format!("rotate {other} as well, after W_Q and W_K and right before their product"),
         ));
     }
+    findings.extend(finding(
+        &known,
+        Severity::Warning,
+        |positions| positions.has_unlike_pairs,
+        "queries or keys are turned pair by pair, and the two features of a pair by two angles: that is no rotation, and scores depend \
+         on where a text begins",
+        "pair features as their angles are repeated: [a b a b] goes with halves (rotate_half), [a a b b] with neighbours",
+    ));
     findings.extend(finding(
         &known,
         Severity::Warning,

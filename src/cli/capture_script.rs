@@ -18,11 +18,12 @@ macro_rules! module {
 /// The package itself; its docstring is that of the file.
 const PACKAGE: (&str, &str) = module!("__init__");
 /// Modules in the order of the file: code that runs at import comes before the code that needs it.
-const MODULES: [(&str, &str); 19] = [
+const MODULES: [(&str, &str); 20] = [
     module!("words"),
     module!("values"),
     module!("pooling"),
     module!("positions"),
+    module!("turning"),
     module!("buffers"),
     module!("reshaping"),
     module!("adding"),

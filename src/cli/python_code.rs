@@ -9,7 +9,7 @@ macro_rules! modules {
 }
 
 /// Modules of the package, by name.
-const MODULES: [(&str, &str); 35] = modules![
+const MODULES: [(&str, &str); 36] = modules![
     "_capture" / "__init__",
     "_capture" / "adding",
     "_capture" / "axes",
@@ -27,6 +27,7 @@ const MODULES: [(&str, &str); 35] = modules![
     "_capture" / "recording",
     "_capture" / "reshaping",
     "_capture" / "shared",
+    "_capture" / "turning",
     "_capture" / "untrained",
     "_capture" / "values",
     "_capture" / "words",

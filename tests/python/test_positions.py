@@ -31,6 +31,24 @@ def partly_rotated(x):
     return torch.cat([rotated(x[..., :half]), x[..., half:]], -1)
 
 
+def wrongly_paired(x):
+    """Angles repeated for halves, features paired with their neighbours."""
+    n, width = x.shape[-2:]
+    angles = torch.arange(n)[:, None] * 10000 ** (-torch.arange(0, width, 2) / width)
+    cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+    return x * cos + torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2) * sin
+
+
+def stretched(x):
+    """A rotation and a scale by position, as xPos has, and a factor for each feature."""
+    places = torch.arange(x.shape[-2])[:, None]
+    return rotated(x) * 1.01 ** places
+
+
+def weighed(x):
+    return x * (1 + torch.arange(x.shape[-2])[:, None] * torch.linspace(0, 0.1, x.shape[-1]))
+
+
 def split(x):
     return x.unflatten(-1, (N_HEADS, -1)).transpose(1, 2)
 
@@ -99,6 +117,14 @@ class Positions(unittest.TestCase):
                         (severity, seen), = self.told(turns, fused=fused, turn=turn)
                         self.assertEqual(severity, "warning")
                         self.assertIn(who, seen)
+
+    def test_pairs_whose_features_are_turned_by_two_angles_are_told(self):
+        for fused in (False, True):
+            (severity, seen), = self.told("qk", fused=fused, turn=wrongly_paired)
+            self.assertEqual(severity, "warning")
+            self.assertIn("by two angles", seen)
+        for turn in (stretched, weighed):
+            self.assertEqual(self.told("qk", turn=turn), [], turn.__name__)
 
     def test_a_rotation_before_a_learned_map_is_told(self):
         (severity, seen), = self.told("x")

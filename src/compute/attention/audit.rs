@@ -142,6 +142,8 @@ pub struct RecordedPositions {
     pub rotated: Option<String>,
     /// Values are rotated, and the outputs of heads are not turned back.
     pub has_rotated_values: bool,
+    /// Queries or keys are turned pair by pair, and the two features of a pair by angles that differ.
+    pub has_unlike_pairs: bool,
     /// The input of W_Q is rotated, and that of W_V is not.
     pub is_rotated_before: bool,
     /// What the scores gain per position of distance: the least and the most of any head. Set if nothing but a factor times q·k is

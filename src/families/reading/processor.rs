@@ -95,7 +95,7 @@ impl Stated {
     /// The processor class that the file names, whose defaults fill gaps; `None` if it names no known class.
     pub(super) fn class(&self) -> Option<Processor> {
         // Of names that begin alike, the longer one comes first.
-        const KNOWN: [(&str, Processor); 38] = [
+        const KNOWN: [(&str, Processor); 40] = [
             ("CLIP", Processor::CLIP),
             ("Apertus1p5", Processor::APERTUS),
             ("Beit", Processor::SIGLIP),

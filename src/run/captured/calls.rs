@@ -129,6 +129,7 @@ fn positions(value: &Value) -> RecordedPositions {
             .and_then(Value::as_str)
             .map(str::to_owned),
         has_rotated_values: is_true("rotated_values"),
+        has_unlike_pairs: is_true("unlike_pairs"),
         is_rotated_before: is_true("rotated_before"),
         slopes: slopes.and_then(|all| Some((*all.first()?, *all.last()?))),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .reshaping import _splits
+from .turning import has_unlike_pairs
 
 _EQUAL = 1e-4  # share by which lengths differ that are one length
 _STRAIGHT, _TURNED = 1 - 1e-6, 0.99  # cosines of a row that was not turned, and of one that was
@@ -26,6 +27,9 @@ class _Positions:
                     if _is_turned(found, right):
                         record.turned[what] = True
                         return
+                    if has_unlike_pairs(found, right):
+                        record.turned[what] = "unlike"
+                        return
 
     def positions_of(self, record):
         """How positions enter one attention, as metadata; None where nothing is known."""
@@ -34,6 +38,8 @@ class _Positions:
         is_self = record.key_source is None and record.pattern.shape[1] == record.pattern.shape[2]
         if is_self and q is not None and k is not None:
             found["rotated"] = "queries" if q and not k else "keys" if k and not q else "both" if q else "none"
+        if "unlike" in (q, k):
+            found["unlike_pairs"] = True
         if turned.get("v") and record.reshapes.get("z"):
             found["rotated_values"] = True
         taken = [record.made_of.get(what, (None, 0))[0] for what in ("rot_q", "v")]
