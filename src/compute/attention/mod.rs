@@ -28,6 +28,7 @@ mod picked_keys_tests;
 mod plan;
 mod pooled;
 mod profiles;
+mod recorded_call;
 mod relative_tables;
 mod repeats;
 mod rope;
@@ -52,7 +53,7 @@ mod window;
 pub use attention_override::{
     AttentionOverride, MaskOverride, SoftmaxOverride, attend_with_override, only_change,
 };
-pub use audit::{Audit, AuditReference, Forbidden, LayerAudit, RecordedCall, RecordedPositions};
+pub use audit::{Audit, AuditReference, Forbidden, LayerAudit};
 pub use bias::{Across, Alibi, Buckets, EachDistance, Pairs, Relative};
 pub use block::{HeadRun, run_head};
 pub use comparison::Mismatch;
@@ -72,6 +73,7 @@ pub use part::{HeadPart, HeadRows};
 pub use picked_keys::{IndexInput, PickedKeys};
 pub use pooled::{POOLED_CELLS, Pooled};
 pub use profiles::Profiles;
+pub use recorded_call::{RecordedCall, RecordedPositions};
 pub use relative_tables::{RelativeTables, ValueBias};
 pub use repeats::Repeats;
 pub use rope::{RopeDirection, RopeScaling, RopeSpec, RopeTable};
