@@ -233,7 +233,7 @@ fn linear_sinkhorn_and_differential_attention_are_information() {
     assert!(evidence(&said, "normaliser").contains("scores divided by their sum"));
 
     // Dot products over the number of keys, which are a softmax forgotten with any other factor.
-    let over = |by: f64| -> Said {
+    let over = |by: f64| {
         let shared = |row: &Vec<f64>| row.iter().map(|s| s / by).collect();
         let weights: Vec<Rows> = scores
             .iter()
