@@ -808,7 +808,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
             "shape": list(x.shape), "dtype": _dtype(x), "scores_dtype": mark.dtype or _dtype(x), "dropout_p": mark.p,
             "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps), "where": _written_at()}, row.shape)
         self.keep(record, scores, pattern)
-        if (axes == mark.axes or is_turned) and bool((pattern < 0).any()):  # products of no features: nothing may have come between them and the values
+        # Products of no features: nothing may have come between them and the values.
+        if (axes == mark.axes or is_turned) and bool((pattern < 0).any()):
             self.keep_factors(record, mark.factors[::-1] if is_turned else mark.factors)
 
     # The file.
