@@ -113,6 +113,17 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     )
 }
 
+/// Whether recorded positions tell no distance, so that what a model gives depends on where a text begins.
+pub(super) fn tell_no_distance(layer: &LayerReport) -> bool {
+    let recorded = layer
+        .audit()
+        .and_then(|audit| audit.recorded.positions.as_ref());
+    recorded.is_some_and(|of| {
+        let is_of_one = matches!(of.rotated.as_deref(), Some("queries" | "keys"));
+        is_of_one || of.has_unlike_pairs || of.is_rotated_before
+    })
+}
+
 /// One finding for all layers of which `is_off` holds.
 fn finding(
     known: &Known<'_>,

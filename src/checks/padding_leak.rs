@@ -21,13 +21,15 @@
 //! nor where the first token sees all others, which a pad in its place does not; nor where an indexer picks blocks of keys, which begin
 //! at fixed places, so that pads move a text against them. Without them a causal model is not tested: pads on
 //! the right cannot reach its tokens. A probed model that takes no `position_ids` and
-//! counts positions from the first pad on is not compared with pads on the left.
+//! counts positions from the first pad on is not compared with pads on the left. Where pads on the left alone move something and
+//! `misplaced-positions` says why a text that begins later is another one, nothing is said twice.
 //!
 //! ## Example
 //! An encoder that is given no attention mask: every layer moves from the first on.
 
 use super::evidence::{Evidence, Probed};
 use super::invariance::{judge_invariance, moves};
+use super::misplaced_positions::tell_no_distance;
 use super::verdict::{Severity, Status, Tester, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -67,6 +69,12 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         let cases = probe.cases.iter();
         cases.filter_map(|(case, moved)| Some((case, moved.as_ref()?.amount)))
     };
+    let is_of_beginnings = moved().count() > 0 && moved().all(|(case, _)| is_of(case, "left"));
+    if is_of_beginnings && evidence.layers.iter().any(|layer| tell_no_distance(layer)) {
+        return Verdict::not_applicable(
+            "outputs depend on where a text begins, padding or not: misplaced-positions tells why",
+        );
+    }
     let are_rows = moved().count() > 0 && moved().all(|(case, _)| is_of(case, "in a batch"));
     let is_lost = moved().any(|(_, amount)| !amount.is_finite());
     let advice = match are_rows {

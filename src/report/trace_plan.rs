@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use attnscope_compute::attention::{AttentionSpec, Window};
+use attnscope_compute::attention::{AttentionSpec, Mask, Window};
 use attnscope_compute::error::{Error, Result};
 use attnscope_forward::Hook;
 use attnscope_prompt::Prompt;
@@ -43,6 +43,9 @@ pub struct TracePlan {
     header: Vec<u8>,
     pub data_len: u64,
 }
+
+/// Queries by which a window is told to end with each of them; windows repeat themselves.
+const MOST_TRIED: usize = 64;
 
 /// The name of the encoder's output.
 pub const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";
@@ -89,6 +92,10 @@ impl TracePlan {
         }
         if let Some(window) = window {
             metadata["attnscope.window"] = json!(window.to_string());
+        }
+        // Rows sum to less than 1 then, by design.
+        if (plan.layers.iter()).any(|(stack, layer_idx)| spec.has_sinks(*stack, *layer_idx)) {
+            metadata["attnscope.sinks"] = json!("1");
         }
         entries.insert("__metadata__".to_owned(), metadata);
         let given = prompt.given();
@@ -274,7 +281,12 @@ fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
             .filter_map(BlockSpec::attention)
             .map(|own| own.mask)
     };
-    let n_causal = masks().filter(|mask| mask.causal).count();
+    // A window that ends with the query hides later keys too.
+    let ends_with_it = |window: Window| {
+        (0..MOST_TRIED).all(|query_idx| window.keys(query_idx, 0).end <= query_idx + 1)
+    };
+    let hides_later = |mask: &Mask| mask.causal || mask.window.is_some_and(ends_with_it);
+    let n_causal = masks().filter(hides_later).count();
     let has_cross = spec.stacks.len() > 1;
     let direction = match n_causal {
         0 => Some("bidirectional"),

@@ -52,6 +52,7 @@ mod object_stores;
 mod one_file;
 mod order_probe;
 mod over_prompts;
+mod own_traces;
 mod package_contents;
 mod places;
 mod plots;
