@@ -42,12 +42,13 @@ fn finding(
         .name
         .clone()
         .unwrap_or_else(|| moved.place.to_string());
-    let how_far = match moved.amount.is_finite() {
-        true => format!(
+    let how_far = if moved.amount.is_finite() {
+        format!(
             "is the first to move, by {} of its largest value",
             figure(moved.amount)
-        ),
-        false => "is the first to move: it becomes NaN or infinite".to_owned(),
+        )
+    } else {
+        "is the first to move: it becomes NaN or infinite".to_owned()
     };
     Finding {
         check,

@@ -77,10 +77,10 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     }
     let are_rows = moved().count() > 0 && moved().all(|(case, _)| is_of(case, "in a batch"));
     let is_lost = moved().any(|(_, amount)| !amount.is_finite());
-    let advice = match are_rows {
-        _ if is_lost => NOT_FINITE,
-        true => OF_ROWS,
-        false => ADVICE,
+    let advice = match (is_lost, are_rows) {
+        (true, _) => NOT_FINITE,
+        (false, true) => OF_ROWS,
+        (false, false) => ADVICE,
     };
     let mut verdict = judge_invariance(evidence, CHECK.id, &probes.padding, advice, PASSED);
     let has_left = probe.cases.iter().any(|(case, _)| is_of(case, "left"));

@@ -78,6 +78,18 @@ class Turned(nn.Module):
         return self.out(x)
 
 
+class Losing(nn.Module):
+    """Takes a text for what it reads and, one place later, for its labels, and gives a loss alone."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.reads, self.out = Turned(False), nn.Linear(20, 20)
+
+    def forward(self, ids):
+        return nn.functional.cross_entropy(self.out(self.reads(ids[:, :-1])).flatten(0, 1), ids[:, 1:].flatten())
+
+
 class FirstQueries(nn.Module):
     """Attention whose queries are the first token alone, as of a classifier."""
 
@@ -255,6 +267,13 @@ class Sources(unittest.TestCase):
             # the first layer knows nothing of what a pad became, the second one weighs it
             self.assertLess(moved["blocks.1"].max(), 1e-4)
             self.assertEqual(bool(moved["out"].max() > 1e-4), is_lost)
+
+    def test_a_model_that_gives_its_loss_alone_is_probed_on_what_it_reads(self):
+        probe(Losing().eval(), self.ids()[0], self.path, mask="causal")
+        with safe_open(self.path, "pt") as file:
+            metadata = file.metadata()
+            self.assertEqual((metadata["attnscope.output"], len(file.get_tensor("tokens"))), ("out", N - 1))
+            self.assertLess(file.get_tensor("probe.future.moved").max(), 1e-6)
 
     def test_a_table_of_distances_is_no_other_sequence(self):
         arrays, _ = self.recorded(Distances(), self.ids())

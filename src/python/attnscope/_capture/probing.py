@@ -296,13 +296,13 @@ class _Probe:
         return base, [name for name in base if any(axis is not None for axis in axes[name])], axes
 
     def leaves_out_the_last(self, base):
-        """Whether nothing that any module gives depends on the last token."""
+        """Whether nothing that any module gives depends on the last token, but for a loss."""
         ids = self.ids
         if len(ids) < 4:
             return False
         after = self.forward(torch.cat([ids[:-1], self.others(ids[-1:], self.random_orders)])[None])
         return base.keys() == after.keys() and all(
-            a.shape == b.shape and torch.equal(a, b) for name in base for a, b in zip(base[name], after[name]))
+            a.shape == b.shape and (torch.equal(a, b) or not a.dim()) for name in base for a, b in zip(base[name], after[name]))
 
     def output_of(self, base):
         """The last module that gives something at every position: the model itself, as a rule."""
