@@ -361,6 +361,7 @@ class Judged(unittest.TestCase):
             self.assertIn("functions of torch that choose indices drew", said)
 
     def test_numbers_that_drop_are_an_error_whatever_draws_them(self):
+        np.random.seed(0)  # by chance two passes drop the same keys
         for kind in ("dropped", "cells", "keys", "compared", "cast", "scalars", "numpy", "in place", "trained"):
             probe(Sampling(kind), self.ids(), self.path, mask="bidirectional")
             self.assertEqual([s for s, _ in findings(self.path)["not-deterministic"]], ["error"], kind)
