@@ -18,6 +18,8 @@ from .shared import (
 from .untrained import _untrained
 from .words import ASIDE, CHOICES, CHOSEN, KEPT_CHOICES
 
+MORE_PASSES = 4
+
 
 def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, documents=None, call=None, seed=0,
           max_bytes=2 << 30, step=None, positions=None, other_source=None):
@@ -219,6 +221,8 @@ class _Probe:
         self.names, self.axes, self.n = names, axes, n
         sizes = self.sizes(base)
         again = self.moved(base, self.forward(ids[None]), 0, n)
+        for _ in range(MORE_PASSES if drawing.only_chooses else 0):  # what draws by itself may draw alike once
+            again = [max(pair) for pair in zip(again, self.moved(base, self.forward(ids[None]), 0, n))]
         noise = max((m / s for m, s in zip(again, sizes) if m > 0 and s > 0), default=0.0)
         redrawn = self.moved(base, self.forward(ids[None], seed=1), 0, n)
         drawn = max((m / s for m, s in zip(redrawn, sizes) if m > 0 and s > 0), default=0.0)
