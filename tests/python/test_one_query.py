@@ -109,6 +109,13 @@ class SlidingLoop(nn.Module):
         return torch.cat(rows, 2)
 
 
+class MeanScores(nn.Module):
+    """Positions weighed by the mean of their products with all of them: one number for each, and no keys."""
+
+    def forward(self, x):
+        return (x * torch.softmax((x @ x.mT).mean(-1, keepdim=True), dim=1)).sum(1)
+
+
 class Classifier(nn.Module):
     """A softmax over classes, as many as positions: nothing is weighed with it."""
 
@@ -260,6 +267,13 @@ class OneQuery(unittest.TestCase):
         self.assertLess((of["pattern"] - scores.softmax(-1)).abs().max(), 1e-6)
         self.assertTrue(torch.equal(of["scores"] == -torch.inf, hidden.expand(2, -1, -1)))
         self.assertLess((of["pattern"] @ of["v"] - of["z"]).abs().max(), 1e-6)
+
+    def test_weights_of_means_of_scores_are_one_query_and_no_softmax_over_queries(self):
+        x = torch.randn(2, N_KEYS, D_MODEL)
+        tensors, metadata = recorded(MeanScores(), x)
+        (pattern,) = [value for name, value in tensors.items() if name.endswith("pattern")]
+        self.assertEqual((pattern.shape, metadata["attnscope.softmax_axis"]), ((1, 1, N_KEYS), "keys"))
+        self.assertLess((pattern[0, 0] - (x[0] @ x[0].mT).mean(-1).softmax(-1)).abs().max(), 1e-6)
 
     def test_windows_are_seen_although_no_input_is_as_long(self):
         tensors, _ = recorded(Windows(), torch.randn(1, 12, D_MODEL))

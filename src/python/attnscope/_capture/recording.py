@@ -404,6 +404,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
                                    pooled=self.pooled_row(x, y, dim)))
             return
         why = self.rejects(_ordered(x, mark.axes), mark)
+        if mark.is_reduced and x.shape[-1] == 1 and dim == x.dim() - 2:
+            why = "one number for each position, made of scores"  # weights of a pooling, and no keys
         if why is not None:
             if not self.begin_pooling(x, y, dim):
                 self.skip(frame, x, dim, why)
