@@ -33,6 +33,8 @@ pub struct Discarded {
     pub class: String,
     /// File and line of the call.
     pub place: String,
+    /// The part of the result that nothing reads, in words, where the others are read.
+    pub part: Option<String>,
 }
 
 /// All evidence that a check may use.

@@ -15,7 +15,7 @@
 //! copies of a tensor that is read, biases that are 0, gains that are 1. In running code: a layer without parts, with weights, that
 //! gives a new tensor, called by an instruction that drops it (`self.norm(x)` where `x = self.norm(x)` is meant), or whose result goes
 //! into a variable that the function never reads, as `v = self.value(x)` does where the pattern weighs keys (from Python 3.11 on, where
-//! the source can be read). Other weights of running code that change nothing are not looked for.
+//! the source can be read); and a part of such a result, as of `gate, up = self.w1(x).chunk(2, -1)` where `gate` is multiplied with itself. Other weights of running code that change nothing are not looked for.
 //!
 //! ## False alarms
 //! Parts of a training setup that are saved with a model under names that are not known here.
@@ -86,25 +86,36 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
 
 /// Layers that code runs for nothing: one finding for each line of it.
 fn of_code(discarded: &[Discarded]) -> Verdict {
-    let mut by_line: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    let mut by_line: BTreeMap<(&str, &str, &str), Vec<String>> = BTreeMap::new();
     for layer in discarded {
-        let line = (layer.place.as_str(), layer.class.as_str());
+        let part = layer.part.as_deref().unwrap_or_default();
+        let line = (layer.place.as_str(), layer.class.as_str(), part);
         by_line.entry(line).or_default().push(layer.module.clone());
     }
-    let finding = |((place, class), modules): ((&str, &str), Vec<String>)| Finding {
+    let finding = |((place, class, part), modules): ((&str, &str, &str), Vec<String>)| Finding {
         check: CHECK.id,
         severity: Severity::Warning,
         place: Place::MODEL,
         value: modules.len() as f64,
         threshold: 0.0,
         unit: "layers",
-        evidence: format!(
-            "{place} calls a {class} and throws away what it gives: its weights change nothing ({})",
-            listed(&modules)
-        ),
-        advice:
+        evidence: if part.is_empty() {
+            format!(
+                "{place} calls a {class} and throws away what it gives: its weights change nothing ({})",
+                listed(&modules)
+            )
+        } else {
+            format!(
+                "{place} takes apart what a {class} gives, and nothing reads {part}: its weights change nothing ({})",
+                listed(&modules)
+            )
+        },
+        advice: if part.is_empty() {
             "assign the result where it is meant to be used (x = self.norm(x)), or remove the layer"
-                .to_owned(),
+        } else {
+            "look where that variable is meant to be read: another one may stand in its place"
+        }
+        .to_owned(),
     };
     Verdict::of(
         by_line.into_iter().map(finding).collect(),

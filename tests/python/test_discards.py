@@ -47,6 +47,7 @@ class Block(nn.Module):
         self.kind = kind
         self.q, self.k, self.v, self.out = (nn.Linear(D_MODEL, D_MODEL) for _ in range(4))
         self.norm, self.drop, self.in_place, self.keeper = nn.LayerNorm(D_MODEL), nn.Dropout(0.1), InPlace(), Keeper(D_MODEL, D_MODEL)
+        self.fused = nn.Linear(D_MODEL, 3 * D_MODEL)
         self.part = nn.Sequential(nn.Linear(D_MODEL, D_MODEL), nn.ReLU())
 
     def weighs_keys(self, x):
@@ -57,6 +58,19 @@ class Block(nn.Module):
         else:
             v = split(self.v(x))
         return (q @ k.transpose(-2, -1) / D_MODEL**0.5).softmax(-1) @ k
+
+    def takes_apart(self, x):
+        """Parts of what a layer gives, of which one is read twice in the place of another, or each by somebody."""
+        if self.kind == "half":
+            narrow, wide = self.fused(x).reshape(*x.shape[:-1], 3 * D_MODEL).split((D_MODEL, 2 * D_MODEL), -1)
+            return wide[..., :D_MODEL] * torch.sigmoid(wide[..., D_MODEL:])
+        if self.kind == "values":
+            query, key, value = self.fused(x).unflatten(-1, (3, D_MODEL)).unbind(-2)
+            value = value.reshape(*x.shape)
+            return (query @ key.transpose(-2, -1) / D_MODEL**0.5).softmax(-1) @ key
+        q, k, v = self.fused(x).chunk(3, -1)
+        first, _ = self.fused(x).split((D_MODEL, 2 * D_MODEL), -1)
+        return first + (q @ k.transpose(-2, -1) / D_MODEL**0.5).softmax(-1) @ v
 
     def looks_later(self, x):
         """Values that are read in another place than where they are made."""
@@ -73,6 +87,8 @@ class Block(nn.Module):
     def forward(self, x):
         if self.kind in ("keys", "keys of heads"):
             return x + self.weighs_keys(x)
+        if self.kind in ("half", "values", "taken apart"):
+            x = x + self.takes_apart(x)
         if self.kind == "later":
             x = x + self.looks_later(x)
         scores = (self.q(x) @ self.k(x).transpose(-2, -1) / D_MODEL**0.5).softmax(-1)
@@ -142,14 +158,20 @@ class Discards(unittest.TestCase):
         for kind in ("keys", "keys of heads"):
             self.assertEqual([one["module"] for one in discarded(kind)], ["blocks.0.v", "blocks.1.v"], kind)
 
+    @unittest.skipIf(sys.version_info < (3, 11), "code has no positions before Python 3.11")
+    def test_a_part_that_nothing_reads_is_told(self):
+        for kind, part in (("half", "part 1 of 2"), ("values", "part 3 of 3")):
+            found = [(one["module"], one["class"], one["part"]) for one in discarded(kind)]
+            self.assertEqual(found, [(f"blocks.{i}.fused", "Linear", part) for i in range(2)])
+
     def test_results_that_something_takes_are_not(self):
-        for kind in ("assigned", "nameless", "argument", "others", "later"):
+        for kind in ("assigned", "nameless", "argument", "others", "later", "taken apart"):
             with self.subTest(kind):
                 self.assertEqual(discarded(kind), [])
 
     @needs_program()
     def test_check_names_the_line_and_accuses_no_other(self):
-        for kind, severity in (("statement", "warning"), ("assigned", None), ("later", None)):
+        for kind, severity in (("statement", "warning"), ("half", "warning"), ("assigned", None), ("later", None)):
             with self.subTest(kind), tempfile.TemporaryDirectory() as directory:
                 path = os.path.join(directory, "trace.safetensors")
                 with torch.no_grad(), capture(model := Model(kind).eval(), path):
@@ -159,7 +181,9 @@ class Discards(unittest.TestCase):
                 self.assertEqual([one["severity"] for one in findings], [severity] if severity else [], said.stdout)
                 if severity:
                     self.assertIn("test_discards.py:", findings[0]["evidence"])
-                    self.assertIn("blocks.0.norm, blocks.1.norm", findings[0]["evidence"])
+                    layers = "fused" if kind == "half" else "norm"
+                    self.assertIn(f"blocks.0.{layers}, blocks.1.{layers}", findings[0]["evidence"])
+                    self.assertEqual("part 1 of 2" in findings[0]["evidence"], kind == "half")
 
 
 if __name__ == "__main__":

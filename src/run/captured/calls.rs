@@ -153,6 +153,7 @@ pub(super) fn discarded(captured: &Captured) -> Option<Vec<Discarded>> {
             module: said("module")?,
             class: said("class")?,
             place: said("where")?,
+            part: said("part"),
         })
     };
     Some(layers.iter().filter_map(layer).collect())

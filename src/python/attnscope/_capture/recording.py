@@ -22,7 +22,7 @@ from .axes import (
     absent_masks,
 )
 from .buffers import _Buffers
-from .discarding import _Discards, _written_at
+from .discarding import PARTING, _Discards, _written_at
 from .following import _Frame, _is_alike, _mark, _Mark, NO_MARK, _NothingSeen, _Record, _Refused, _Watch
 from .linear import _Linear
 from .naming import _names
@@ -587,6 +587,8 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
         if not inputs or first is None:
             return
         self.order.see(name, args, kwargs, first)
+        if self.results and (name in PARTING or name in VIEWS and first.numel() == inputs[0].numel()):
+            self.see_parts(name, inputs[0], out)
         if self.unread:
             self.see_unread(name, inputs, out)
         if self.keep_values and (name in WEIGHTED or name in PRODUCT) and any(self.is_weight(x) for x in inputs):
