@@ -316,7 +316,7 @@ fn the_text_names_counts_findings_and_what_was_not_judged() {
         "trained-otherwise",
         "softmax over queries",
         "do: ",
-        "17 do not apply",
+        "18 do not apply",
         "not tested without the code that trained it",
     ] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
