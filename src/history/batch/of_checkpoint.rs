@@ -145,10 +145,7 @@ impl Found {
             n_units,
             is_whole: true,
         }));
-        let records = records.into_iter().map(|mut record| {
-            // Of a hundred thousand units, the room that a reader leaves for more findings would be most of the memory.
-            record.findings.shrink_to_fit();
-            record.prompts.shrink_to_fit();
+        let records = records.into_iter().map(|record| {
             let has_rows = record.digest.is_some();
             (record, has_rows.then_some(block_idx))
         });
