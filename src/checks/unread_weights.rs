@@ -15,7 +15,8 @@
 //! copies of a tensor that is read, biases that are 0, gains that are 1. In running code: a layer without parts, with weights, that
 //! gives a new tensor, called by an instruction that drops it (`self.norm(x)` where `x = self.norm(x)` is meant), or whose result goes
 //! into a variable that the function never reads, as `v = self.value(x)` does where the pattern weighs keys (from Python 3.11 on, where
-//! the source can be read); and a part of such a result, as of `gate, up = self.w1(x).chunk(2, -1)` where `gate` is multiplied with itself. Other weights of running code that change nothing are not looked for.
+//! the source can be read); and a part of such a result, as of `gate, up = self.w1(x).chunk(2, -1)` where `gate` is multiplied with
+//! itself. Other weights of running code that change nothing are not looked for.
 //!
 //! ## False alarms
 //! Parts of a training setup that are saved with a model under names that are not known here.
