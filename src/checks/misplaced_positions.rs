@@ -2,7 +2,8 @@
 //!
 //! ## What it does
 //! Looks at how recorded attention gets its positions: whether queries and keys are both rotated, whether both features of a pair are
-//! turned by one angle, whether a rotation stands before a learned map, whether values are rotated, and whether what is added to scores grows or falls with the distance of a key.
+//! turned by one angle, whether a rotation stands before a learned map, whether values are rotated, and whether what is added to scores
+//! grows or falls with the distance of a key.
 //!
 //! ## Why it matters
 //! Rotary positions tell a distance because queries and keys are turned alike, right before their product (Su et al. 2021,

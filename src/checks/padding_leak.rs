@@ -22,7 +22,7 @@
 //! at fixed places, so that pads move a text against them. Without them a causal model is not tested: pads on
 //! the right cannot reach its tokens. A probed model that takes no `position_ids` and
 //! counts positions from the first pad on is not compared with pads on the left. Where pads on the left alone move something and
-//! `misplaced-positions` says why a text that begins later is another one, nothing is said twice.
+//! `misplaced-positions` says why a text that begins later is another one, the advice points there.
 //!
 //! ## Example
 //! An encoder that is given no attention mask: every layer moves from the first on.
@@ -49,6 +49,8 @@ const ADVICE: &str =
 const OF_ROWS: &str = "give each row of a batch its own padding mask, of shape [batch, 1, 1, key]: only rows of unequal length move, as where the \
                        mask of the first row, or one without a batch axis, is used for all";
 
+const OF_BEGINNINGS: &str = "mend what misplaced-positions names first: outputs depend on where a text begins, padding or not";
+
 const NOT_FINITE: &str = "let a query that is padding see a key, itself for instance: a softmax of −∞ alone is NaN, and in the next layer 0 · NaN \
                           reaches real tokens";
 
@@ -69,16 +71,13 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         let cases = probe.cases.iter();
         cases.filter_map(|(case, moved)| Some((case, moved.as_ref()?.amount)))
     };
-    let is_of_beginnings = moved().count() > 0 && moved().all(|(case, _)| is_of(case, "left"));
-    if is_of_beginnings && evidence.layers.iter().any(|layer| tell_no_distance(layer)) {
-        return Verdict::not_applicable(
-            "outputs depend on where a text begins, padding or not: misplaced-positions tells why",
-        );
-    }
+    let is_of_beginnings = moved().all(|(case, _)| is_of(case, "left"))
+        && evidence.layers.iter().any(|layer| tell_no_distance(layer));
     let are_rows = moved().count() > 0 && moved().all(|(case, _)| is_of(case, "in a batch"));
     let is_lost = moved().any(|(_, amount)| !amount.is_finite());
     let advice = match (is_lost, are_rows) {
         (true, _) => NOT_FINITE,
+        (false, _) if is_of_beginnings => OF_BEGINNINGS,
         (false, true) => OF_ROWS,
         (false, false) => ADVICE,
     };

@@ -108,6 +108,8 @@ def _goes_on(before, after):
         return False
     if before.info["kind"] != after.info["kind"] or (before.scores is None) != (after.scores is None):
         return False
+    if before.last_keys is not None and "rot_k" not in after.values:
+        return False  # nothing tells where its keys stand
     is_stepwise = of_before[1] == 1 or "steps_of_one" in before.info
     return n_keys == n_last and is_stepwise or n_keys == n_last + 1
 
