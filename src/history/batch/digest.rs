@@ -25,6 +25,13 @@ pub fn of_bytes(bytes: &[u8]) -> String {
     letters(&Sha256::digest(bytes))
 }
 
+/// Returns the digest of parts one after another, as that of one text.
+pub fn of_joined(parts: &[&[u8]]) -> String {
+    let mut digest = Sha256::new();
+    parts.iter().for_each(|part| digest.update(part));
+    letters(&digest.finalize())
+}
+
 /// Returns the digest of a file, as `sha256sum` prints it.
 ///
 /// # Errors

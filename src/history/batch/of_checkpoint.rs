@@ -1,17 +1,24 @@
 //! The ended units of the checkpoints of one name: which of them count, and where their rows are.
+//!
+//! Places of units are judged one after another, and of a unit that counts only what the table and the document need is kept:
+//! its findings go into those of its checkpoint at once.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use attnscope_report::record::{ParquetReader, natural, step_of_name};
-use attnscope_report::{FailedUnit, MissingUnit, Slow, UnitRecord, named};
+use attnscope_report::{FailedUnit, FindingRecord, MissingUnit, Slow, UnitRecord, named};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
-use super::expected::{Asked, Plans};
+use super::expected::{Asked, Expected, Plans};
 use super::findings::Findings;
 use super::listing::{Block, Group, Listing, N_SLOWEST};
-use super::pack;
+use super::pack::{self, Damaged, Packed};
 use super::parts::{Layout, OwnUnit, Parts, RowsPlace};
+
+/// Units with files of their own that are read at a time. Reading several at once is faster.
+const N_AT_ONCE: usize = 1024;
 
 /// Where units of the checkpoints of one name are.
 pub(super) struct Source {
@@ -21,9 +28,23 @@ pub(super) struct Source {
     pub own: Vec<(Box<str>, Layout)>,
 }
 
-/// A unit that ended.
+/// Units of one place, with what plans say of each.
+struct Judged {
+    place: RowsPlace,
+    records: Vec<(UnitRecord, Asked)>,
+    /// SHA-256 of the rows; `None` where there are none.
+    digest: Option<String>,
+    /// Whether the rows have that digest. Those that nobody asks for are not looked at.
+    is_whole: bool,
+}
+
+/// A unit that counts, but for its name.
 struct Ended {
-    record: UnitRecord,
+    checkpoint: String,
+    prompts: Vec<String>,
+    seconds: f64,
+    /// Why it failed, and what was found all the same; `None` if it is done.
+    failed: Option<(String, Vec<FindingRecord>)>,
     /// Index of the block with its rows; `None` if it has none.
     block_idx: Option<usize>,
     step: Option<u64>,
@@ -31,22 +52,30 @@ struct Ended {
     takes: Option<BTreeSet<String>>,
 }
 
-/// A place of rows as found.
+/// A place of whole rows.
 struct FoundBlock {
     place: RowsPlace,
-    digest: String,
     /// Number of units with rows in it.
     n_units: usize,
-    /// Whether the rows have that digest.
-    is_whole: bool,
 }
 
-/// What is found of the checkpoints of one name, before it is judged.
+/// Step and name of a checkpoint.
+type Name = (Option<u64>, String);
+
+/// What is found of the checkpoints of one name.
 #[derive(Default)]
 struct Found {
-    records: Vec<(UnitRecord, Option<usize>)>,
+    /// Each unit once, by its id: one that is done rather than one that failed, and of several failures the last.
+    units: BTreeMap<String, Ended>,
+    /// Of the units that are done.
+    findings: BTreeMap<Name, Findings>,
     blocks: Vec<FoundBlock>,
+    /// Ids of units that newer ones replace.
+    superseded: BTreeSet<String>,
+    /// Names of records that cannot be read.
     damaged: Vec<String>,
+    /// Units without a plan whose rows are not whole. Planned ones are reported missing by their plan.
+    unplanned: Vec<UnitRecord>,
     /// Damaged blocks of packed parts: name and offset, and units as far as they are known.
     lost: Vec<(String, Vec<UnitRecord>)>,
 }
@@ -60,156 +89,171 @@ impl Source {
 
 /// Lists the units of one name.
 pub(super) fn list(parts: &Parts, plans: &Plans, source: &Source) -> Listing {
-    let mut found = Found::of(parts, source);
     let expected = plans.expected(&source.key);
-    let mut superseded = BTreeSet::new();
-    let mut units: Vec<Ended> = Vec::new();
-    for (record, block_idx) in std::mem::take(&mut found.records) {
-        let (nth, takes) = match expected.of(&record) {
-            Asked::Superseded => {
-                superseded.insert(record.id);
-                continue;
-            }
-            Asked::Planned { nth, takes } => (nth, takes),
-            // Unplanned units come after planned ones.
-            Asked::Unplanned => ((usize::MAX, usize::MAX), None),
-        };
-        units.push(Ended {
-            step: step_of_name(&record.checkpoint),
-            record,
-            block_idx,
-            nth,
-            takes,
-        });
+    let mut found = Found::default();
+    found.read_own(parts, source, &expected);
+    found.read_packs(parts, source, &expected);
+    let is_found = |id: &str| found.units.contains_key(id);
+    let mut missing: Vec<MissingUnit> = take(&mut found.unplanned)
+        .into_iter()
+        .filter(|record| !is_found(&record.id))
+        .map(|record| MissingUnit {
+            checkpoint: record.checkpoint,
+            prompts: record.prompts.into(),
+        })
+        .collect();
+    missing.extend(expected.missing(is_found));
+    Listing {
+        missing,
+        damaged: take(&mut found.damaged),
+        n_superseded: found.superseded.len(),
+        notes: found.notes(),
+        slowest: found.slowest(),
+        groups: found.groups(),
     }
-    found.verify(&units);
-    let mut listing = Listing {
-        damaged: std::mem::take(&mut found.damaged),
-        n_superseded: superseded.len(),
-        ..Listing::default()
-    };
-    let units = found.whole(parts, units, &mut listing);
-    let ids: BTreeSet<&str> = units.iter().map(|unit| unit.record.id.as_str()).collect();
-    listing
-        .missing
-        .extend(expected.missing(|id| ids.contains(id)));
-    listing.notes = found.notes(&ids);
-    listing.slowest = slowest(&units);
-    listing.groups = found.groups(units);
-    listing
+}
+
+impl Judged {
+    fn of(expected: &Expected, place: RowsPlace, records: Vec<UnitRecord>) -> Self {
+        let digest = records.iter().find_map(|record| record.digest.clone());
+        let records = records.into_iter().map(|record| {
+            let asked = expected.of(&record);
+            (record, asked)
+        });
+        let records: Vec<(UnitRecord, Asked)> = records.collect();
+        let is_in_use = records
+            .iter()
+            .any(|(record, asked)| record.digest.is_some() && !matches!(asked, Asked::Superseded));
+        let is_whole = |digest: &String| !is_in_use || place.has(digest);
+        Self {
+            is_whole: digest.as_ref().is_none_or(is_whole),
+            place,
+            records,
+            digest,
+        }
+    }
 }
 
 impl Found {
-    fn of(parts: &Parts, source: &Source) -> Self {
-        let mut found = Self::default();
-        let read: Vec<OwnUnit> = source
-            .own
-            .par_iter()
-            .map(|(id, layout)| parts.own(id, *layout))
-            .collect();
-        for read in read {
-            match read {
-                Ok((record, place)) => found.add(place, vec![record]),
-                Err(name) => found.damaged.push(name),
+    fn read_own(&mut self, parts: &Parts, source: &Source, expected: &Expected) {
+        for own in source.own.chunks(N_AT_ONCE) {
+            let judged = |(id, layout): &(Box<str>, Layout)| {
+                let read: OwnUnit = parts.own(id, *layout);
+                read.map(|(record, place)| Judged::of(expected, place, vec![record]))
+            };
+            let read: Vec<Result<Judged, String>> = own.par_iter().map(judged).collect();
+            for read in read {
+                match read {
+                    Ok(judged) => self.add(parts, judged),
+                    Err(name) => self.damaged.push(name),
+                }
             }
         }
+    }
+
+    fn read_packs(&mut self, parts: &Parts, source: &Source, expected: &Expected) {
         for path in parts.packs_of_key(&source.key) {
             let name = parts.name_of(&path);
-            let Ok((blocks, damaged)) = pack::read(&path) else {
-                found.lost.push((name, Vec::new()));
-                continue;
-            };
-            for block in blocks {
-                let place = RowsPlace {
-                    path: path.clone(),
-                    part: Some(block.rows),
-                };
-                found.add(place, block.records);
-            }
-            for block in damaged {
-                let place = format!("{name}: the block at byte {}", block.at);
-                found.lost.push((place, block.records));
+            let read = pack::read_each(&path, |block| match block {
+                Ok(Packed { records, rows, .. }) => {
+                    let place = RowsPlace {
+                        path: path.clone(),
+                        part: Some(rows),
+                    };
+                    self.add(parts, Judged::of(expected, place, records));
+                }
+                Err(Damaged { at, records }) => {
+                    let place = format!("{name}: the block at byte {at}");
+                    self.lost.push((place, records));
+                }
+            });
+            if read.is_err() {
+                self.lost.push((name, Vec::new()));
             }
         }
-        found
     }
 
-    /// Adds the units of a block.
-    fn add(&mut self, place: RowsPlace, records: Vec<UnitRecord>) {
-        let digest = records.iter().find_map(|record| record.digest.clone());
-        let n_units = records.iter().filter(|of| of.digest.is_some()).count();
+    /// Adds the units of a place.
+    fn add(&mut self, parts: &Parts, judged: Judged) {
+        let Judged { place, records, .. } = judged;
         let block_idx = self.blocks.len();
-        self.blocks.extend(digest.map(|digest| FoundBlock {
-            place,
-            digest,
-            n_units,
-            is_whole: true,
-        }));
-        let records = records.into_iter().map(|record| {
-            let has_rows = record.digest.is_some();
-            (record, has_rows.then_some(block_idx))
-        });
-        self.records.extend(records);
-    }
-
-    /// Compares the rows of all blocks in use with their digests. Reading several at once is faster.
-    fn verify(&mut self, units: &[Ended]) {
-        let in_use: BTreeSet<usize> = units.iter().filter_map(|unit| unit.block_idx).collect();
-        let are_whole: Vec<(usize, bool)> = in_use
-            .par_iter()
-            .map(|idx| {
-                let block = &self.blocks[*idx];
-                (*idx, block.place.has(&block.digest))
-            })
-            .collect();
-        for (idx, is_whole) in are_whole {
-            self.blocks[idx].is_whole = is_whole;
-        }
-    }
-
-    /// Returns each unit once, without those whose rows are not whole: one that is done rather than one that failed, and of
-    /// several failures the last.
-    fn whole(&mut self, parts: &Parts, units: Vec<Ended>, listing: &mut Listing) -> Vec<Ended> {
-        let mut whole: BTreeMap<String, Ended> = BTreeMap::new();
+        let n_units = records.iter().filter(|(of, _)| of.digest.is_some()).count();
+        let step_of_place = std::cell::LazyCell::new(|| step_of_rows(&place));
         let mut lost = Vec::new();
-        let mut lost_blocks: BTreeMap<usize, Vec<UnitRecord>> = BTreeMap::new();
-        for unit in units {
-            let damaged = unit.block_idx.filter(|idx| !self.blocks[*idx].is_whole);
-            if let Some(idx) = damaged {
-                // Planned units are reported missing by their plan.
-                if unit.nth.0 == usize::MAX {
-                    lost.push(unit.record.clone());
+        for (record, asked) in records {
+            let (nth, takes) = match asked {
+                Asked::Superseded => {
+                    self.superseded.insert(record.id);
+                    continue;
                 }
-                if self.blocks[idx].place.part.is_some() {
-                    lost_blocks.entry(idx).or_default().push(unit.record);
+                Asked::Planned { nth, takes } => (nth, takes),
+                // Unplanned units come after planned ones.
+                Asked::Unplanned => ((usize::MAX, usize::MAX), None),
+            };
+            let has_rows = record.digest.is_some();
+            if has_rows && !judged.is_whole {
+                if nth.0 == usize::MAX {
+                    self.unplanned.push(record.clone());
                 }
+                lost.push(record);
                 continue;
             }
-            let known = whole.get(&unit.record.id);
-            if known.is_none_or(|known| !known.record.is_done()) {
-                whole.insert(unit.record.id.clone(), unit);
+            let known = self.units.get(&record.id);
+            if known.is_some_and(|known| known.failed.is_none()) {
+                continue;
             }
+            let step = step_of_name(&record.checkpoint);
+            let step = step.or_else(|| has_rows.then(|| *step_of_place).flatten());
+            let is_done = record.is_done();
+            let UnitRecord {
+                id,
+                checkpoint,
+                prompts,
+                error,
+                findings,
+                seconds,
+                ..
+            } = record;
+            let failed = if is_done {
+                self.found(step, &checkpoint, findings);
+                None
+            } else {
+                Some((error.unwrap_or_default(), findings))
+            };
+            let unit = Ended {
+                checkpoint,
+                prompts,
+                seconds,
+                failed,
+                block_idx: has_rows.then_some(block_idx),
+                step,
+                nth,
+                takes,
+            };
+            self.units.insert(id, unit);
         }
-        lost.retain(|record| !whole.contains_key(&record.id));
-        listing
-            .missing
-            .extend(lost.into_iter().map(|record| MissingUnit {
-                checkpoint: record.checkpoint,
-                prompts: record.prompts.into(),
-            }));
-        for (idx, records) in lost_blocks {
-            let place = &self.blocks[idx].place;
-            let (start, _) = place.part.unwrap_or_default();
-            let place = format!("{}: the rows at byte {start}", parts.name_of(&place.path));
-            self.lost.push((place, records));
+        if let (false, Some((start, _))) = (lost.is_empty(), place.part) {
+            let name = format!("{}: the rows at byte {start}", parts.name_of(&place.path));
+            self.lost.push((name, lost));
         }
-        whole.into_values().collect()
+        if judged.digest.is_some() {
+            self.blocks.push(FoundBlock { place, n_units });
+        }
+    }
+
+    /// Adds findings to those of a checkpoint.
+    fn found(&mut self, step: Option<u64>, checkpoint: &str, findings: Vec<FindingRecord>) {
+        if !findings.is_empty() {
+            let name = (step, checkpoint.to_owned());
+            let of_checkpoint = self.findings.entry(name).or_default();
+            findings.into_iter().for_each(|one| of_checkpoint.add(one));
+        }
     }
 
     /// Names the damaged blocks of packed parts, unless all their units are there again.
-    fn notes(&self, ids: &BTreeSet<&str>) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         let note = |(place, records): &(String, Vec<UnitRecord>)| {
-            let mut lost = records.iter().filter(|of| !ids.contains(of.id.as_str()));
+            let mut lost = records.iter().filter(|of| !self.units.contains_key(&of.id));
             let units = match (records.is_empty(), lost.next(), lost.count()) {
                 (true, ..) => "its units".to_owned(),
                 (false, None, _) => return None,
@@ -226,44 +270,55 @@ impl Found {
         self.lost.iter().filter_map(note).collect()
     }
 
+    /// Returns the units that took longest.
+    fn slowest(&self) -> Vec<Slow> {
+        let mut units: Vec<&Ended> = self.units.values().collect();
+        units.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        let slowest = units.into_iter().take(N_SLOWEST).map(|unit| Slow {
+            checkpoint: unit.checkpoint.clone(),
+            prompts: unit.prompts.clone(),
+            seconds: unit.seconds,
+        });
+        slowest.collect()
+    }
+
     /// Puts units together by step and name.
-    fn groups(&self, mut units: Vec<Ended>) -> Vec<Group> {
-        let mut steps: BTreeMap<usize, Option<u64>> = BTreeMap::new();
-        for unit in &mut units {
-            if let (None, Some(idx)) = (unit.step, unit.block_idx) {
-                let step = || step_of_rows(&self.blocks[idx].place);
-                unit.step = *steps.entry(idx).or_insert_with(step);
-            }
-        }
+    fn groups(mut self) -> Vec<Group> {
+        let mut units: Vec<(String, Ended)> = take(&mut self.units).into_iter().collect();
         units.sort_by(in_order);
-        let is_one =
-            |a: &Ended, b: &Ended| (a.step, &a.record.checkpoint) == (b.step, &b.record.checkpoint);
+        for (_, unit) in &mut units {
+            let failed = unit.failed.as_mut();
+            let findings = failed.map_or_else(Vec::new, |(_, findings)| take(findings));
+            self.found(unit.step, &unit.checkpoint, findings);
+        }
+        let is_one = |(_, a): &(String, Ended), (_, b): &(String, Ended)| {
+            (a.step, &a.checkpoint) == (b.step, &b.checkpoint)
+        };
         let groups = units.chunk_by(is_one);
         groups.map(|units| self.group(units)).collect()
     }
 
-    fn group(&self, units: &[Ended]) -> Group {
-        let mut findings = Findings::default();
+    fn group(&self, units: &[(String, Ended)]) -> Group {
+        let first = &units[0].1;
+        let (checkpoint, step) = (first.checkpoint.clone(), first.step);
+        let findings = self.findings.get(&(step, checkpoint.clone())).cloned();
         let mut group = Group {
-            checkpoint: units[0].record.checkpoint.clone(),
-            step: units[0].step,
+            checkpoint,
+            step,
             n_units: units.len(),
-            seconds: units.iter().map(|unit| unit.record.seconds).sum(),
+            seconds: units.iter().map(|(_, unit)| unit.seconds).sum(),
+            findings: findings.unwrap_or_default().into_vec(),
             ..Group::default()
         };
         let mut of_blocks: Vec<(usize, Vec<&Ended>)> = Vec::new();
         let mut place_of: BTreeMap<usize, usize> = BTreeMap::new();
-        for unit in units {
-            let record = &unit.record;
-            for finding in &record.findings {
-                findings.add(finding.clone());
-            }
-            if !record.is_done() {
+        for (id, unit) in units {
+            if let Some((error, _)) = &unit.failed {
                 group.failed.push(FailedUnit {
-                    id: record.id.clone(),
-                    checkpoint: record.checkpoint.clone(),
-                    prompts: record.prompts.clone(),
-                    error: record.error.clone().unwrap_or_default(),
+                    id: id.clone(),
+                    checkpoint: unit.checkpoint.clone(),
+                    prompts: unit.prompts.clone(),
+                    error: error.clone(),
                 });
             }
             if let Some(idx) = unit.block_idx {
@@ -274,7 +329,6 @@ impl Found {
                 of_blocks[at].1.push(unit);
             }
         }
-        group.findings = findings.into_vec();
         let blocks = of_blocks.into_iter();
         group.blocks = blocks.map(|(idx, units)| self.block(idx, &units)).collect();
         group
@@ -283,12 +337,12 @@ impl Found {
     /// Makes the block of units that count; other units may have rows in it too.
     fn block(&self, idx: usize, units: &[&Ended]) -> Block {
         let found = &self.blocks[idx];
-        let prompts = || units.iter().flat_map(|unit| &unit.record.prompts);
+        let prompts = || units.iter().flat_map(|unit| &unit.prompts);
         let bound = |prompt: Option<&String>| prompt.cloned().unwrap_or_default();
         let is_all = units.len() == found.n_units && units.iter().all(|unit| unit.takes.is_none());
         let takes = |unit: &&Ended| match &unit.takes {
             Some(takes) => takes.clone(),
-            None => unit.record.prompts.iter().cloned().collect(),
+            None => unit.prompts.iter().cloned().collect(),
         };
         Block {
             place: found.place.clone(),
@@ -300,24 +354,12 @@ impl Found {
     }
 }
 
-/// Returns the units that took longest.
-fn slowest(units: &[Ended]) -> Vec<Slow> {
-    let mut units: Vec<&UnitRecord> = units.iter().map(|unit| &unit.record).collect();
-    units.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    let slowest = units.into_iter().take(N_SLOWEST).map(|record| Slow {
-        checkpoint: record.checkpoint.clone(),
-        prompts: record.prompts.clone(),
-        seconds: record.seconds,
-    });
-    slowest.collect()
-}
-
-fn in_order(a: &Ended, b: &Ended) -> Ordering {
+fn in_order((a_id, a): &(String, Ended), (b_id, b): &(String, Ended)) -> Ordering {
     a.step
         .cmp(&b.step)
-        .then_with(|| natural(&a.record.checkpoint, &b.record.checkpoint))
+        .then_with(|| natural(&a.checkpoint, &b.checkpoint))
         .then_with(|| a.nth.cmp(&b.nth))
-        .then_with(|| a.record.id.cmp(&b.record.id))
+        .then_with(|| a_id.cmp(b_id))
 }
 
 /// Reads the step from the rows, for checkpoints whose name does not contain it.

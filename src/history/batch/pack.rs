@@ -118,7 +118,7 @@ fn lengths(n_records: u64, n_rows: u64) -> String {
 }
 
 fn digest_of(n_records: u64, n_rows: u64, records: &[u8]) -> String {
-    digest::of_bytes(&[lengths(n_records, n_rows).as_bytes(), records].concat())
+    digest::of_joined(&[lengths(n_records, n_rows).as_bytes(), records])
 }
 
 /// A packed part that this process appends to. No other process ever writes to the file.
@@ -190,9 +190,24 @@ fn unused_name() -> String {
 /// # Errors
 /// When it cannot be read.
 pub(super) fn read(path: &Path) -> io::Result<(Vec<Packed>, Vec<Damaged>)> {
+    let (mut blocks, mut damaged) = (Vec::new(), Vec::new());
+    read_each(path, |block| match block {
+        Ok(block) => blocks.push(block),
+        Err(block) => damaged.push(block),
+    })?;
+    Ok((blocks, damaged))
+}
+
+/// Reads the blocks of a packed part one after another, as [`read`] does: no more than one is in memory.
+///
+/// # Errors
+/// When it cannot be read, or not to its end.
+pub(super) fn read_each(
+    path: &Path,
+    mut each: impl FnMut(std::result::Result<Packed, Damaged>),
+) -> io::Result<()> {
     let file = open_regular(path)?;
     let len = file.metadata()?.len();
-    let (mut blocks, mut damaged) = (Vec::new(), Vec::new());
     let mut at = 0;
     while len - at >= HEAD as u64 {
         let head = head_at(&file, at)?;
@@ -204,10 +219,10 @@ pub(super) fn read(path: &Path) -> io::Result<(Vec<Packed>, Vec<Damaged>)> {
             if next.is_none() && is_head {
                 break;
             }
-            damaged.push(Damaged {
+            each(Err(Damaged {
                 at,
                 records: Vec::new(),
-            });
+            }));
             at = next.unwrap_or(len);
             continue;
         };
@@ -218,21 +233,21 @@ pub(super) fn read(path: &Path) -> io::Result<(Vec<Packed>, Vec<Damaged>)> {
         match records {
             Some(records) if is_intact => {
                 let rows = (end - head.n_rows, head.n_rows);
-                blocks.push(Packed {
+                each(Ok(Packed {
                     records,
                     rows,
                     bytes: end - at,
-                });
+                }));
                 at = end;
             }
             records => {
                 let records = records.unwrap_or_default();
-                damaged.push(Damaged { at, records });
+                each(Err(Damaged { at, records }));
                 at = next_head(&file, at + 1, len)?.unwrap_or(len);
             }
         }
     }
-    Ok((blocks, damaged))
+    Ok(())
 }
 
 /// Reads the head that begins at an offset; `None` if there is none.
