@@ -10,7 +10,7 @@ use attnscope_spec::{
 };
 
 use super::Family;
-use super::reading::llama_like::{NormStyle, RMS, Recipe};
+use super::blt_local_encoder::recipe;
 use super::reading::{given_rows, linear};
 
 /// What makes rows of the states of patches.
@@ -25,19 +25,12 @@ struct Look {
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let recipe = Recipe {
-        norm: NormStyle { eps: 1e-5, ..RMS },
-        interleaved: true,
-        theta: 500_000.0,
-        base: Some(""),
-        ..Recipe::llama()
-    };
     let made_by = (
         "the encoder of bytes, and the map behind the transformer over patches,",
         true,
     );
     let both = (checkpoint, &mut *reader);
-    let read = given_rows::read_layers(FAMILY.model_type, both, &recipe, made_by)?;
+    let read = given_rows::read_layers(FAMILY.model_type, both, &recipe(), made_by)?;
     let all_look = reader.flag_or("all_layers_look", "cross_attn_all_layers", true)?;
     for key in ["cross_attn_k", "hidden_size_global"] {
         reader.value(key);

@@ -11,15 +11,19 @@ use super::reading::llama_like::{self, NormStyle, RMS, Recipe};
 pub const FAMILY: Family = Family::own("blt_local_encoder", "BltLocalEncoder", read)
     .leaving_unread(&["cross_attn_layers.*", "patch_embedding_projection.weight"]);
 
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let recipe = Recipe {
+/// A Llama with interleaved rotation, as all parts of the model but the patcher are.
+pub(super) fn recipe() -> Recipe {
+    Recipe {
         norm: NormStyle { eps: 1e-5, ..RMS },
         interleaved: true,
         theta: 500_000.0,
         base: Some(""),
         ..Recipe::llama()
-    };
-    let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)?;
+    }
+}
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe())?;
     spec.head = None;
     spec.is_causal_lm = false;
     spec.stacks[0].final_norm = None;

@@ -9,6 +9,7 @@ use attnscope_compute::ops::Activation;
 use attnscope_spec::{MlpSpec, ModelSpec, PlaceRows, SineScale, Stack};
 
 use super::Family;
+use super::detr::ASIDE_OF_DETECTORS;
 use super::detr::{Side, of_map};
 use super::reading::{activation, even_heads, linear, note_attention, prefix};
 
@@ -27,41 +28,25 @@ const EPS: f64 = 1e-5;
 /// The activation whose slope is stored.
 const LEAKY: &str = "prelu";
 
-/// Keys of the convolutions, of the decoder, and of training.
-const ASIDE: [&str; 28] = [
+/// Keys of the decoder, which is not read.
+const ASIDE: [&str; 12] = [
     "auxiliary_loss",
-    "backbone",
-    "backbone_config",
-    "backbone_kwargs",
-    "bbox_cost",
-    "bbox_loss_coefficient",
-    "class_cost",
-    "cls_loss_coefficient",
     "decoder_attention_heads",
     "decoder_ffn_dim",
     "decoder_layers",
-    "dilation",
-    "focal_alpha",
-    "giou_cost",
-    "giou_loss_coefficient",
-    "init_xavier_std",
+    "init_std",
     "initializer_bias_prior_prob",
-    "is_encoder_decoder",
     "keep_query_pos",
-    "num_channels",
     "num_patterns",
     "num_queries",
     "query_dim",
     "random_refpoints_xy",
     "tie_word_embeddings",
-    "use_pretrained_backbone",
-    "use_timm_backbone",
-    "init_std",
 ];
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
-    ASIDE.iter().for_each(|key| {
+    ASIDE_OF_DETECTORS.iter().chain(&ASIDE).for_each(|key| {
         reader.value(key);
     });
     let default = |key: &str| Origin::Default(key.to_owned());

@@ -31,8 +31,8 @@ pub(super) const UNREAD: &[&str] = &[
 /// Epsilon of all norms of DETR; no configuration states it.
 const EPS: f64 = 1e-5;
 
-/// Keys of the convolutions, of training, and of what is made of the decoder's states.
-const ASIDE: [&str; 21] = [
+/// Keys of the convolutions and of training that detectors of this kind have.
+pub(super) const ASIDE_OF_DETECTORS: [&str; 16] = [
     "backbone",
     "backbone_config",
     "backbone_kwargs",
@@ -40,20 +40,24 @@ const ASIDE: [&str; 21] = [
     "bbox_loss_coefficient",
     "class_cost",
     "cls_loss_coefficient",
-    "decoder_layerdrop",
-    "dice_loss_coefficient",
     "dilation",
-    "encoder_layerdrop",
-    "eos_coefficient",
     "focal_alpha",
     "giou_cost",
     "giou_loss_coefficient",
     "init_xavier_std",
-    "mask_loss_coefficient",
+    "is_encoder_decoder",
     "num_channels",
     "use_pretrained_backbone",
     "use_timm_backbone",
-    "is_encoder_decoder",
+];
+
+/// Keys of training, and of what is made of the decoder's states.
+const ASIDE: [&str; 5] = [
+    "decoder_layerdrop",
+    "dice_loss_coefficient",
+    "encoder_layerdrop",
+    "eos_coefficient",
+    "mask_loss_coefficient",
 ];
 
 /// How a family of this kind differs from the others.
@@ -104,7 +108,7 @@ pub(super) fn read_like(
 ) -> Result<ModelSpec> {
     const POSITIONS: &str = "position_embedding_type";
     let tensors = &checkpoint.tensors;
-    ASIDE.iter().for_each(|key| {
+    ASIDE_OF_DETECTORS.iter().chain(&ASIDE).for_each(|key| {
         reader.value(key);
     });
     must_be_off(

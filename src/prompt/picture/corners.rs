@@ -15,26 +15,15 @@ fn frame_of(side: usize) -> usize {
 
 /// A picture continued on all sides by its mirror image, the first and the last row and column once.
 pub(super) fn framed(image: &Image) -> Image {
-    let n = image.n_channels;
     let source = |at: usize, whole: usize| {
         let turn = (2 * whole).saturating_sub(2).max(1);
         let at = (at + frame_of(whole).next_multiple_of(turn) - frame_of(whole)) % turn;
         at.min(turn - at)
     };
     let [height, width] = framed_size([image.height, image.width]);
-    let mut bytes = Vec::with_capacity(height * width * n);
-    for row in (0..height).map(|row| source(row, image.height)) {
-        for column in (0..width).map(|column| source(column, image.width)) {
-            let from = (row * image.width + column) * n;
-            bytes.extend_from_slice(&image.bytes[from..from + n]);
-        }
-    }
-    Image {
-        height,
-        width,
-        n_channels: n,
-        bytes,
-    }
+    let rows = (0..height).map(|row| source(row, image.height));
+    let columns = (0..width).map(|column| source(column, image.width));
+    image.of_places(rows, columns)
 }
 
 /// A picture and its values, both resized. // values: [channel, row, column]

@@ -40,6 +40,29 @@ impl Image {
         Self::decode(&bytes).map_err(|problem| Error::file(path, problem))
     }
 
+    /// The picture of some of its rows and columns, in any order and as often as they are named.
+    pub(super) fn of_places(
+        &self,
+        rows: impl Iterator<Item = usize>,
+        columns: impl Iterator<Item = usize> + Clone,
+    ) -> Self {
+        let n = self.n_channels;
+        let (mut bytes, mut height) = (Vec::new(), 0);
+        for row in rows {
+            height += 1;
+            for column in columns.clone() {
+                let from = (row * self.width + column) * n;
+                bytes.extend_from_slice(&self.bytes[from..from + n]);
+            }
+        }
+        Self {
+            height,
+            width: columns.count(),
+            n_channels: n,
+            bytes,
+        }
+    }
+
     /// Decodes the bytes of a file; the error says what is wrong with them.
     pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
         let decoder: fn(&[u8]) -> std::result::Result<Self, String> =

@@ -342,24 +342,13 @@ fn check_pixels(step: &str, [rows, columns]: [usize; 2], most: usize) -> Result<
 
 /// A picture continued below and to the right by its own mirror image, the last row and column twice.
 fn mirrored(image: &Image, [height, width]: [usize; 2]) -> Image {
-    let n = image.n_channels;
     let source = |at: usize, whole: usize| {
         let at = at % (2 * whole).max(1);
         if at < whole { at } else { 2 * whole - 1 - at }
     };
-    let mut bytes = Vec::with_capacity(height * width * n);
-    for row in (0..height).map(|row| source(row, image.height)) {
-        for column in (0..width).map(|column| source(column, image.width)) {
-            let from = (row * image.width + column) * n;
-            bytes.extend_from_slice(&image.bytes[from..from + n]);
-        }
-    }
-    Image {
-        height,
-        width,
-        n_channels: n,
-        bytes,
-    }
+    let rows = (0..height).map(|row| source(row, image.height));
+    let columns = (0..width).map(|column| source(column, image.width));
+    image.of_places(rows, columns)
 }
 
 /// The centre of a picture, padded with black if the picture is smaller.
