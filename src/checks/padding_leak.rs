@@ -98,9 +98,16 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use attnscope_compute::attention::{
+        AttentionSpec, Audit, LayerAudit, RecordedCall, RecordedPositions,
+    };
     use attnscope_spec::Place;
 
     use super::super::evidence::{FutureProbe, InvarianceProbe, Movement, Probes, Subject};
+    use super::super::made;
+    use super::super::stats::LayerReport;
     use super::*;
 
     /// The verdict on padded cases, each of which moves or not, in a model that sees nothing later or everything.
@@ -114,6 +121,15 @@ mod tests {
 
     /// The verdict on padded cases, each of which moves by that much.
     fn said_by(cases: &[(&str, Option<f64>)], is_causal: bool) -> Verdict {
+        said_of(&[], cases, is_causal)
+    }
+
+    /// As [`said_by`], with recorded layers.
+    fn said_of(
+        layers: &[Arc<LayerReport>],
+        cases: &[(&str, Option<f64>)],
+        is_causal: bool,
+    ) -> Verdict {
         let movement = |amount: f64| Movement {
             place: Place::MODEL,
             name: None,
@@ -139,7 +155,7 @@ mod tests {
             future: Probed::Ran(future),
             ..Probes::none("not run")
         };
-        let evidence = Evidence::of_layers(Subject::Probe, &[], &probes, 1e-5);
+        let evidence = Evidence::of_layers(Subject::Probe, layers, &probes, 1e-5);
         judge(&evidence, &Thresholds::default())
     }
 
@@ -173,5 +189,43 @@ mod tests {
                 .advice
                 .starts_with("pass the attention mask")
         );
+    }
+
+    #[test]
+    fn a_text_that_begins_later_is_told_apart_from_padding() {
+        let rotated = |what: &str| {
+            let scores = vec![vec![0.0; 4]; 4];
+            let spec = AttentionSpec::plain(1, 1, 4, true);
+            let mut layer = made::layer(spec, &[scores], 1.0);
+            let positions = RecordedPositions {
+                rotated: Some(what.to_owned()),
+                ..RecordedPositions::default()
+            };
+            let recorded = RecordedCall {
+                positions: Some(positions),
+                ..RecordedCall::default()
+            };
+            let of_layer = LayerAudit {
+                recorded,
+                ..LayerAudit::default()
+            };
+            layer.heads[0].audit = Some(Box::new(Audit {
+                of_layer: Some(Box::new(of_layer)),
+                ..Audit::default()
+            }));
+            Arc::new(layer)
+        };
+        let advice = |what: &str, right: bool| {
+            let moved = [("8 pads on the left", Some(0.5))];
+            let mut cases = moved.to_vec();
+            cases.push(("8 pads on the right", right.then_some(0.5)));
+            let verdict = said_of(&[rotated(what)], &cases, true);
+            assert_eq!(verdict.findings[0].severity, Severity::Error);
+            verdict.findings[0].advice.clone()
+        };
+        assert_eq!(advice("keys", false), OF_BEGINNINGS);
+        // Pads on the right do not move where a text begins, and queries and keys that turn alike tell distances.
+        assert_eq!(advice("keys", true), ADVICE);
+        assert_eq!(advice("both", false), ADVICE);
     }
 }
