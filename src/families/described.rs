@@ -205,6 +205,7 @@ fn stack(
     };
     described.norm_is_rms = one_of(reader, "norm", "layer", &["layer", "rms"])? == "rms";
     described.norm_adds_one = reader.flag_or("norm_adds_one", "norm_adds_one", false)?;
+    described.norms_after_rope = reader.flag_or("norms_after_rope", "norms_after_rope", false)?;
     described.norm_eps = reader.number_or("norm_eps", "norm_eps", 1e-5)?;
     described.activation = reader.word_or("activation", "activation", "gelu")?;
     if activation_by_name(&described.activation).is_none() {

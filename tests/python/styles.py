@@ -122,9 +122,9 @@ class HeadModules(nn.Module):
 
 
 class Rms(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, has_gain=True):
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(width))
+        self.gain = nn.Parameter(torch.ones(width)) if has_gain else 1.0
 
     def forward(self, x):
         return self.gain * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
@@ -150,10 +150,10 @@ def rotated_as_complex(x):
 class Llama(nn.Module):
     """Rotary positions, RMS norms, a gated feed-forward layer, keys that heads share."""
 
-    def __init__(self, rotated, n_kv_heads=2, norms_heads=False):
+    def __init__(self, rotated, n_kv_heads=2, norms_heads=False, norms_turned=False, has_gains=True):
         super().__init__()
         d = D // H
-        self.rotated, self.n_kv_heads = rotated, n_kv_heads
+        self.rotated, self.n_kv_heads, self.norms_turned = rotated, n_kv_heads, norms_turned
         self.embed, self.norm, self.out = nn.Embedding(V, D), Rms(D), nn.Linear(D, V, bias=False)
         self.layers = nn.ModuleList()
         for _ in range(2):
@@ -162,7 +162,7 @@ class Llama(nn.Module):
             layer.wk, layer.wv = (nn.Linear(D, n_kv_heads * d, bias=False) for _ in range(2))
             layer.w1, layer.w3, layer.w2 = (nn.Linear(*size, bias=False) for size in ((D, 48), (D, 48), (48, D)))
             layer.n1, layer.n2 = Rms(D), Rms(D)
-            layer.qn, layer.kn = (Rms(d) if norms_heads else nn.Identity() for _ in range(2))
+            layer.qn, layer.kn = (Rms(d, has_gains) if norms_heads else nn.Identity() for _ in range(2))
             self.layers.append(layer)
 
     def forward(self, ids):
@@ -171,9 +171,12 @@ class Llama(nn.Module):
             batch, n, _ = x.shape
             y = layer.n1(x)
             q, k, v = (of(y).view(batch, n, -1, D // H) for of in (layer.wq, layer.wk, layer.wv))
-            q, k, v = (z.transpose(1, 2) for z in (layer.qn(q), layer.kn(k), v))
-            k, v = (z.repeat_interleave(H // self.n_kv_heads, 1) for z in (self.rotated(k), v))
-            scores = self.rotated(q) @ k.transpose(-1, -2) / math.sqrt(D // H)
+            if self.norms_turned:
+                q, k = layer.qn(self.rotated(q.transpose(1, 2))), layer.kn(self.rotated(k.transpose(1, 2)))
+            else:
+                q, k = self.rotated(layer.qn(q).transpose(1, 2)), self.rotated(layer.kn(k).transpose(1, 2))
+            k, v = (z.repeat_interleave(H // self.n_kv_heads, 1) for z in (k, v.transpose(1, 2)))
+            scores = q @ k.transpose(-1, -2) / math.sqrt(D // H)
             pattern = (scores + torch.full((n, n), float("-inf")).triu(1)).softmax(-1)
             x = x + layer.wo((pattern @ v).transpose(1, 2).reshape(batch, n, -1))
             y = layer.n2(x)

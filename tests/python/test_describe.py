@@ -133,6 +133,13 @@ class Describes(Describing):
     def test_norms_of_queries_and_keys(self):
         self.exact(Llama(rotated_by_halves, n_kv_heads=4, norms_heads=True), "q_norm = ", "k_norm = ")
 
+    def test_norms_of_queries_and_keys_that_are_turned_already(self):
+        model = Llama(rotated_by_halves, norms_heads=True, norms_turned=True)
+        self.exact(model, "q_norm = ", "k_norm = ", 'positions = "rotary"', "norms_after_rope = true")
+        # As in nanochat: a turn changes no length, so that without gains the order says nothing.
+        model = Llama(rotated_by_halves, norms_heads=True, norms_turned=True, has_gains=False)
+        self.assertNotIn("norms_after_rope", self.exact(model, 'positions = "rotary"'))
+
     def test_torch_encoder_layers_before_and_after_norms(self):
         for first in (False, True):
             with self.quiet():

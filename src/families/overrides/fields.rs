@@ -114,6 +114,10 @@ pub(super) static FIELDS: &[Field] = &[
         let adds: bool = text.parse().ok()?;
         Some(Given::Config(adds.into()))
     }),
+    field("norms_after_rope", "true or false", |text| {
+        let after: bool = text.parse().ok()?;
+        Some(Given::Config(after.into()))
+    }),
     field("block", "serial or parallel", |text| {
         one_of(text, &["serial", "parallel"])
     }),

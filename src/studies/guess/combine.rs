@@ -119,6 +119,7 @@ pub(super) fn put_together(
         norm_is_rms: !is_layer_norm,
         // Gains stored as an offset from 1 are around 0.
         norm_adds_one: !is_layer_norm && are_around_zero(&placed, &around.norms),
+        norms_after_rope: false,
         norm_eps: if is_layer_norm { 1e-5 } else { 1e-6 },
         activation: if maps.is_gated() { "silu" } else { "gelu" }.to_owned(),
         is_parallel: false,

@@ -10,6 +10,7 @@ mod feed_forward;
 mod head;
 mod latent;
 mod layers;
+mod maps;
 pub mod names;
 mod parts;
 mod pictures;
@@ -26,6 +27,7 @@ pub use self::cross::Cross;
 pub use self::experts::Experts;
 pub use self::latent::Latent;
 pub use self::layers::Layers;
+pub use self::maps::{Mlp, Qkv};
 pub use self::parts::{
     Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, every_nth, name_in_layer,
     name_of_all_heads, quoted, written_hole,
@@ -78,47 +80,6 @@ pub const NORM_PLACES: [&str; 6] = [
     "mlp_out",
     "mlp_post",
 ];
-
-/// The maps of queries, keys and values.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Qkv {
-    Separate([MapPart; 3]),
-    /// Separate queries; keys fused with values.
-    Paired(MapPart, FusedPart),
-    Fused(FusedPart),
-}
-
-impl Qkv {
-    /// Every map with its key.
-    fn parts(&self) -> Vec<(&'static str, Part)> {
-        let map = |key, map: &MapPart| (key, Part::Map(map.clone()));
-        match self {
-            Self::Separate([q, k, v]) => vec![map("q", q), map("k", k), map("v", v)],
-            Self::Paired(q, kv) => vec![map("q", q), ("kv", Part::Fused(kv.clone()))],
-            Self::Fused(fused) => vec![("qkv", Part::Fused(fused.clone()))],
-        }
-    }
-}
-
-/// The maps of the feed-forward block.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mlp {
-    Plain(MapPart),
-    Gated(MapPart, MapPart),
-    Fused(FusedPart),
-}
-
-impl Mlp {
-    /// Every map, under these keys.
-    fn parts(&self, [up, gate, gate_up]: [&'static str; 3]) -> Vec<(&'static str, Part)> {
-        let map = |key, map: &MapPart| (key, Part::Map(map.clone()));
-        match self {
-            Self::Plain(of_up) => vec![map(up, of_up)],
-            Self::Gated(of_gate, of_up) => vec![map(gate, of_gate), map(up, of_up)],
-            Self::Fused(fused) => vec![(gate_up, Part::Fused(fused.clone()))],
-        }
-    }
-}
 
 /// Computed positions, in addition to or instead of a stored table.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -210,6 +171,8 @@ pub struct Described {
     pub causal: bool,
     pub norm_is_rms: bool,
     pub norm_adds_one: bool,
+    /// Whether norms of heads see queries and keys that are turned already.
+    pub norms_after_rope: bool,
     pub norm_eps: f64,
     pub activation: String,
     pub is_parallel: bool,
@@ -336,6 +299,7 @@ impl Described {
             causal: true,
             norm_is_rms: false,
             norm_adds_one: false,
+            norms_after_rope: false,
             norm_eps: 1e-5,
             activation: "gelu".to_owned(),
             is_parallel: false,

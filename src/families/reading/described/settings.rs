@@ -36,6 +36,9 @@ impl Described {
         if self.norm_adds_one {
             all.push(("norm_adds_one", "true".to_owned()));
         }
+        if self.norms_after_rope {
+            all.push(("norms_after_rope", "true".to_owned()));
+        }
         all.push(("norm_eps", number(self.norm_eps)));
         all.push(("activation", text(&self.activation)));
         match self.computed {

@@ -378,6 +378,7 @@ impl Reads<'_> {
         Ok(ProjectionSpec {
             q_norm: norm(q_norm, of.n_heads),
             k_norm: norm(k_norm, of.n_kv_heads),
+            norms_after_rope: of.norms_after_rope,
             latent: self.latent(layer_idx)?.map(Box::new),
             ..ProjectionSpec::plain(q, k, v, o)
         })

@@ -133,6 +133,7 @@ class Map:
         self.weight, self.bias = weight, bias  # [head, d, in], [head, d]
         self.norm, self.turns, self.factor, self.node = norm, turns, factor, node
         self.own = None  # the latent that its inputs are, where one stands between the input and the map
+        self.is_turned_first = False  # before the norm
 
 
 def read_map(p, source, operand, places, n, name):
@@ -227,9 +228,9 @@ def _read_map(p, source, operand, places, n, name):
         if step is None:
             after = [c for c in chain if c.idx > node.idx]
             raise Unnamed(f"{name} is changed in a way that is neither a norm of heads nor a rotary embedding", after[:1])
-        node, state, found_norm = step
+        before, (node, state, found_norm) = (node, state), step
         if found_norm is not None:
-            norm, base, base_at = found_norm, node, state
+            norm, base, base_at, normed = found_norm, node, state, before
     own_gains, d = None, places.shape[2]
     if float((factor - factor.reshape(-1)[0]).abs().max()) > 1e-9 * float(factor.abs().max()):
         if norm is None:
@@ -258,7 +259,15 @@ def _read_map(p, source, operand, places, n, name):
         else:
             norm.gain = norm.gain[ranks.reshape(-1) % norm.width]
     turns = _turns(p, base, base_at, ranks, operand, places, n)
-    return Map(weight, bias, norm, turns, float(factor.reshape(-1)[0]), start)
+    earlier = None
+    if norm is not None and normed[0] is not start:
+        of_normed = normed[1].at[:, ranks].permute(1, 0, 2)  # [head, position, d]
+        earlier = _turns(p, start, at, normed[1].label[ranks], normed[0], of_normed, n)
+    if turns is not None and earlier is not None:
+        raise Unnamed(f"positions turn {name} before its norm and behind it", [base])
+    found = Map(weight, bias, norm, turns if earlier is None else earlier, float(factor.reshape(-1)[0]), start)
+    found.is_turned_first = earlier is not None
+    return found
 
 
 def _gains(p, node, state, chain, ranks, factor, n):

@@ -408,6 +408,13 @@ class Written:
                 self.parts["angles"] = self._angles(tables[0])
             if direction == "backward":
                 self.settings["rope_direction"] = "backward"
+            # A turn changes no length: only gains that differ tell whether the norm comes first.
+            gains = [(m.is_turned_first, m.norm.gain) for name in "qk" for m in maps[name] if m.norm is not None]
+            order = {is_first for is_first, gain in gains if gain is not None and not fitting.close(gain, gain[:1].expand_as(gain), 1e-9)}
+            if len(order) > 1:
+                raise Unnamed("queries, keys or layers differ in whether they are turned before their norm", [layers[0].node])
+            if True in order:
+                self.settings["norms_after_rope"] = True
         biases = [a.rows.bias for a in layers]
         if any(a.distances is not None for a in layers):
             if self.hidden is not None or any(float(b.abs().max()) >= 1e-6 for b in biases):
