@@ -11,7 +11,7 @@ from test_added import findings
 from torch import nn
 from torch.nn import functional as F
 
-from attnscope import capture
+from attnscope import capture, probe
 from attnscope._capture.untrained import _looks_untrained
 
 D, N, N_HEADS = 64, 24, 4
@@ -23,10 +23,14 @@ class Block(nn.Module):
     def __init__(self, bias=True):
         super().__init__()
         self.q, self.k, self.v, self.out, self.up = (nn.Linear(D, D, bias=bias) for _ in range(5))
+        self.is_causal = False
 
     def forward(self, x):
         q, k, v = (layer(x).unflatten(-1, (N_HEADS, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
-        pattern = (q @ k.transpose(-1, -2) / q.shape[-1]**0.5).softmax(-1)
+        scores = q @ k.transpose(-1, -2) / q.shape[-1]**0.5
+        if self.is_causal:
+            scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+        pattern = scores.softmax(-1)
         x = x + self.out((pattern @ v).transpose(1, 2).flatten(2))
         return x + F.relu(self.up(x))
 
@@ -43,6 +47,26 @@ class Sets(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.out(x)
+
+
+class Tied(nn.Module):
+    """A language model without gains and biases, whose tokens are read from the table that they were looked up in, or from another."""
+
+    def __init__(self, is_tied=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head = nn.Embedding(32, D), nn.Linear(D, 32, bias=False)
+        self.blocks = nn.ModuleList(Block(bias=False) for _ in range(2))
+        for block in self.blocks:
+            block.is_causal = True
+        if is_tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        x = F.layer_norm(self.embed(ids), (D,))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(F.layer_norm(x, (D,)))
 
 
 def drawn(draw):
@@ -120,6 +144,23 @@ class Untrained(unittest.TestCase):
         for bias in (True, False):
             with self.subTest(bias=bias):
                 self.assertIn("warning", self.severities(collapsed(trained(bias))))
+
+    def test_a_tied_table_makes_no_labels_before_training(self):
+        def said(model):
+            with tempfile.TemporaryDirectory() as place:
+                path = os.path.join(place, "probe.safetensors")
+                ids = torch.randint(32, (1, 64), generator=torch.Generator().manual_seed(2))
+                probe(model.eval(), ids, path, mask="causal")
+                return "label-shift" in findings(path)
+
+        self.assertFalse(said(Tied()))
+        model = Tied(is_tied=False)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        for _ in range(60):  # towards the token itself
+            ids = torch.randint(32, (8, N))
+            F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+            optimizer.step(), optimizer.zero_grad()
+        self.assertTrue(said(model))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ def _looks_untrained(model):
         worst = max(worst, _beyond(matrix) - 0.5 * rows ** (-2 / 3))  # the edge itself moves by chance (Tracy and Widom 1994)
         if not worst <= _BEYOND_NOISE:
             return None
-    return "all matrices are random numbers, as an initialisation leaves them" if len(matrices) > 2 else None
+    why = "all matrices are random numbers, as an initialisation leaves them: the model is not trained"
+    return why if len(matrices) > 2 else None
 
 
 def _gains(model):
