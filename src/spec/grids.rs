@@ -9,9 +9,10 @@ use super::self_attention::Exceptions;
 use super::stack::{Layers, StackSpec};
 
 impl ModelSpec {
-    /// The model's grids of layers and heads, in the order in which they run.
+    /// The model's grids of layers and heads, in the order in which they run. An encoder whose rows are given has no layers, and none.
     pub fn grids(&self) -> Vec<Stack> {
-        let with_own = self.stacks.iter().filter(|s| s.recurrence().is_none());
+        let has_own = |stack: &&StackSpec| stack.recurrence().is_none() && stack.n_layers() > 0;
+        let with_own = self.stacks.iter().filter(has_own);
         let mut grids: Vec<Stack> = with_own.map(|stack| stack.stack).collect();
         let has_cross = match &self.main_stack().layers {
             Layers::Recurrent(_) => true,
