@@ -32,6 +32,7 @@ pub(super) fn position(list: &mut List, spec: &AttentionSpec) {
         list.word(Computation, "rope_interleaved", rope.interleaved);
         list.word(Computation, "rope_direction", rope.direction);
         list.word(Computation, "rope_scaling", &rope.scaling);
+        list.word(Computation, "rope_precision", rope.precision.name());
         let n_learned = rope.pair_factors.len();
         list.count(Shape, "rope_learned_factors", n_learned);
         list.add(

@@ -1,6 +1,7 @@
 //! A model that `attnscope.toml` describes: `[tensors]` says which tensors hold which part, `[set]` everything else.
 
 use attnscope_checkpoint::{Checkpoint, Config, Origin, Reader, SetBy};
+use attnscope_compute::attention::RopePrecision;
 use attnscope_compute::error::{Error, Result};
 use attnscope_spec::{DecoderInput, DecoderStart, ModelSpec, Pooled, Sines};
 use serde_json::{Map, Value};
@@ -266,6 +267,15 @@ fn stack(
             let problem = format!("expected {expected} numbers, one for each pair, found {found}");
             return Err(Error::config(reader.path(), "rope_divisors", problem));
         }
+    }
+    if kind == "rotary" {
+        let names = RopePrecision::ALL.map(RopePrecision::name);
+        let name = one_of(reader, "rope_precision", names[0], &names)?;
+        let named = |precision: &RopePrecision| precision.name() == name;
+        described.rope_precision = RopePrecision::ALL
+            .into_iter()
+            .find(named)
+            .unwrap_or_default();
     }
     described.computed = match kind.as_str() {
         "sines" => Positions::Sines(Sines::Interleaved),

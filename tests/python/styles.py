@@ -141,6 +141,14 @@ def rotated_by_halves(x):
     return x * angles.cos() + torch.cat([-x[..., half:], x[..., :half]], -1) * angles.sin()
 
 
+def rotated_in_bfloat16(x):
+    """Backward, by a table that is kept in fewer bits."""
+    half, angles = x.shape[-1] // 2, _angles(x, 100_000.0)
+    cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cos + second * sin, second * cos - first * sin], -1)
+
+
 def rotated_as_complex(x):
     angles = _angles(x, 500_000.0)
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))

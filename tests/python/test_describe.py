@@ -13,7 +13,7 @@ import attnscope
 from attnscope import _program
 from attnscope._describe.judging import _loaded
 from pairs import sines
-from styles import D, H, V, Einsum, Encoder, Fused, HeadModules, Llama, OverHeads, Parallel, rotated_as_complex, rotated_by_halves
+from styles import D, H, V, Einsum, Encoder, Fused, HeadModules, Llama, OverHeads, Parallel, rotated_as_complex, rotated_by_halves, rotated_in_bfloat16
 
 N = 12
 
@@ -139,6 +139,13 @@ class Describes(Describing):
         # As in nanochat: a turn changes no length, so that without gains the order says nothing.
         model = Llama(rotated_by_halves, norms_heads=True, norms_turned=True, has_gains=False)
         self.assertNotIn("norms_after_rope", self.exact(model, 'positions = "rotary"'))
+
+    def test_rotary_tables_of_fewer_bits(self):
+        told = ('rope_precision = "bfloat16"', "rope_theta = 100000.0", 'rope_direction = "backward"')
+        self.assertNotIn("norms_after_rope", self.exact(Llama(rotated_in_bfloat16), *told))
+        # Rounded turns change lengths: so the order is told without gains too.
+        model = Llama(rotated_in_bfloat16, norms_heads=True, norms_turned=True, has_gains=False)
+        self.exact(model, *told, "norms_after_rope = true")
 
     def test_torch_encoder_layers_before_and_after_norms(self):
         for first in (False, True):

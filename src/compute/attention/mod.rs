@@ -76,7 +76,7 @@ pub use profiles::Profiles;
 pub use recorded_call::{RecordedCall, RecordedPositions};
 pub use relative_tables::{RelativeTables, ValueBias};
 pub use repeats::Repeats;
-pub use rope::{RopeDirection, RopeScaling, RopeSpec, RopeTable};
+pub use rope::{RopeDirection, RopePrecision, RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, row_scale, summarise_pattern, summarise_scores};
 pub use run::{BlockSink, Run};
 pub use samples::{N_SAMPLED, Sampled, sampled_queries};

@@ -120,6 +120,36 @@ impl fmt::Display for RopeDirection {
     }
 }
 
+/// What the cosines and sines are rounded to, as in code that keeps a table of them in the type of its weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RopePrecision {
+    #[default]
+    Float32,
+    BFloat16,
+    Float16,
+}
+
+impl RopePrecision {
+    pub const ALL: [Self; 3] = [Self::Float32, Self::BFloat16, Self::Float16];
+
+    /// The name of the type, as in PyTorch.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::BFloat16 => "bfloat16",
+            Self::Float16 => "float16",
+        }
+    }
+
+    fn rounded(self, value: f32) -> f32 {
+        match self {
+            Self::Float32 => value,
+            Self::BFloat16 => half::bf16::from_f32(value).to_f32(),
+            Self::Float16 => half::f16::from_f32(value).to_f32(),
+        }
+    }
+}
+
 /// A rotary embedding of queries and keys (Su et al. 2021).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeSpec {
@@ -135,6 +165,8 @@ pub struct RopeSpec {
     pub pair_factors: Vec<f64>,
     /// Multiplies cosines and sines, so that scores are multiplied by its square.
     pub magnitude: f64,
+    /// Applied to cosines and sines after the magnitude.
+    pub precision: RopePrecision,
     /// Set if positions are places of a grid: half of the pairs turn by rows, the others by columns.
     pub grid: Option<GridTurn>,
     /// Values turn as keys do.
@@ -158,6 +190,7 @@ impl RopeSpec {
             scaling: RopeScaling::None,
             pair_factors: Vec::new(),
             magnitude: 1.0,
+            precision: RopePrecision::Float32,
             grid: None,
             turns_values: false,
             leaves_keys: false,
@@ -305,7 +338,8 @@ impl RopeTable {
         });
         let magnitude = spec.magnitude as f32;
         let turned = |angles: Vec<f32>| -> (Vec<f32>, Vec<f32>) {
-            let both = |angle: f32| (angle.cos() * magnitude, angle.sin() * magnitude);
+            let rounded = |value: f32| spec.precision.rounded(value * magnitude);
+            let both = |angle: f32| (rounded(angle.cos()), rounded(angle.sin()));
             angles.into_iter().map(both).unzip()
         };
         let takes_turns =
@@ -385,6 +419,24 @@ mod tests {
             assert!((dot(5, 3) - dot(2, 0)).abs() < 1e-5);
             assert!((dot(5, 3) - dot(5, 0)).abs() > 1e-3);
         }
+    }
+
+    #[test]
+    fn cosines_and_sines_are_rounded_as_the_table_is_kept() {
+        let table = |precision| {
+            let spec = RopeSpec {
+                precision,
+                ..plain()
+            };
+            RopeTable::new(&spec, &[1])
+        };
+        // By hand: cos 1 is 0.540302 and sin 1 is 0.841471; 1/256 and 1/2048 are the steps between 1/2 and 1.
+        let first = |precision| (table(precision).cos[0], table(precision).sin[0]);
+        let (cos, sin) = first(RopePrecision::BFloat16);
+        assert_eq!((cos, sin), (138.0 / 256.0, 215.0 / 256.0));
+        let (cos, sin) = first(RopePrecision::Float16);
+        assert_eq!((cos, sin), (1107.0 / 2048.0, 1723.0 / 2048.0));
+        assert_eq!(first(RopePrecision::Float32), (1f32.cos(), 1f32.sin()));
     }
 
     #[test]

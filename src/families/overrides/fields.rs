@@ -1,6 +1,6 @@
 //! The keys of `--set`, what each takes, and how its value is checked.
 
-use attnscope_compute::attention::{RopeDirection, Scale, SoftmaxAxis};
+use attnscope_compute::attention::{RopeDirection, RopePrecision, Scale, SoftmaxAxis};
 
 use super::given::{Given, LAYERS, POOLED, layers, pooled};
 use crate::reading::described::{every_nth, sides};
@@ -88,6 +88,11 @@ pub(super) static FIELDS: &[Field] = &[
                 .all(|word| above_zero(word).is_some());
             (are_numbers && !text.trim().is_empty()).then(|| Given::Config(text.into()))
         },
+    ),
+    field(
+        "rope_precision",
+        "float32, bfloat16 or float16, of cosines and sines",
+        |text| one_of(text, &RopePrecision::ALL.map(RopePrecision::name)),
     ),
     field("rope_direction", "forward or backward", |text| match text {
         "forward" => Some(Given::RopeDirection(RopeDirection::Forward)),

@@ -1,6 +1,6 @@
 //! Combines tensors around the layers with those inside into one described model.
 
-use attnscope_compute::attention::Scale;
+use attnscope_compute::attention::{RopePrecision, Scale};
 use attnscope_families::description::names::norm_score;
 use attnscope_families::description::{
     Described, EmbedScale, Layers, NORM_PLACES, NormPart, Positions,
@@ -120,6 +120,7 @@ pub(super) fn put_together(
         // Gains stored as an offset from 1 are around 0.
         norm_adds_one: !is_layer_norm && are_around_zero(&placed, &around.norms),
         norms_after_rope: false,
+        rope_precision: RopePrecision::Float32,
         norm_eps: if is_layer_norm { 1e-5 } else { 1e-6 },
         activation: if maps.is_gated() { "silu" } else { "gelu" }.to_owned(),
         is_parallel: false,

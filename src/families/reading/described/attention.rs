@@ -73,6 +73,7 @@ impl Reads<'_> {
                     },
                     grid,
                     angles_before,
+                    precision: of.rope_precision,
                     first: of.first_rotating(d_rotary),
                     ..RopeSpec::plain(theta, d_rotary)
                 }),

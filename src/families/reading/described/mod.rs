@@ -37,7 +37,7 @@ pub use self::relative::RelativePart;
 pub use self::pictures::{LEARNED, PATCH_NORMS, PATCHES, Patches, read_pictures, sides};
 
 use attnscope_checkpoint::Tensors;
-use attnscope_compute::attention::Scale;
+use attnscope_compute::attention::{RopePrecision, Scale};
 use attnscope_spec::{Pooled, Sines};
 use serde_json::{Map, Value};
 
@@ -188,6 +188,7 @@ pub struct Described {
     pub pooled: Option<Pooled>,
     /// What each pair's usual rotary frequency is divided by; empty for the usual frequencies.
     pub rope_divisors: Vec<f64>,
+    pub rope_precision: RopePrecision,
     /// Whether the branches replace the residual instead of adding to it.
     pub has_no_residual: bool,
     /// Whether the model ends with its last residual, normed: it predicts nothing.
@@ -312,6 +313,7 @@ impl Described {
             logit_softcap: None,
             pooled: None,
             rope_divisors: Vec::new(),
+            rope_precision: RopePrecision::Float32,
             has_no_residual: false,
             has_no_head: false,
             attention_layers: Layers::All,

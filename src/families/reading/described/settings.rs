@@ -1,6 +1,6 @@
 //! The settings of a described model as `[set]` holds them.
 
-use attnscope_compute::attention::Scale;
+use attnscope_compute::attention::{RopePrecision, Scale};
 use attnscope_spec::Sines;
 
 use super::{Described, EmbedScale, Positions, quoted};
@@ -63,6 +63,9 @@ impl Described {
                 all.push(("rope_interleaved", interleaved.to_string()));
                 if d_rotary != self.d_head {
                     all.push(("d_rotary", d_rotary.to_string()));
+                }
+                if self.rope_precision != RopePrecision::Float32 {
+                    all.push(("rope_precision", text(self.rope_precision.name())));
                 }
             }
         }

@@ -9,7 +9,8 @@ import copy
 
 import torch
 
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_FEWER_BITS = (torch.float16, torch.bfloat16)
+_FLOATS = (torch.float32, *_FEWER_BITS)
 # Operations that move values and compute none.
 VIEWS = {"view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "select", "slice",
          "clone", "contiguous", "alias", "detach", "lift_fresh_copy", "_to_copy", "split", "chunk", "unbind", "getitem",
@@ -39,6 +40,7 @@ class Pass:
         self.are_given = True  # rows that a map makes of an argument may be given anew
         self.nodes, self.ids, self.logits = watched.nodes, watched.ids, watched.logits
         self.own_logits = watched.own_logits
+        _note_roundings(self.nodes)
         for node in self.nodes:
             node.users = []
             if node.kind != "call":
@@ -263,6 +265,22 @@ def like(node, rows):
     return to.copy_(rows.reshape(value.shape))
 
 
+def _note_roundings(nodes):
+    """Marks conversions of constants to fewer bits in a model of more: a table, of cosines for instance, that code keeps so.
+
+    What is made of weights or of the text is computed in double precision, whatever it is converted to.
+    """
+    parameters = [node.value.dtype for node in nodes if node.kind == "parameter" and isinstance(node.value, torch.Tensor)]
+    if any(dtype in _FEWER_BITS for dtype in parameters):
+        return
+    constant = set()
+    for node in nodes:
+        if node.kind == "buffer" or node.kind == "call" and all(one in constant for one in node.inputs):
+            constant.add(node)
+            if Pass.op(node) == "_to_copy" and node.kwargs.get("dtype") in _FEWER_BITS:
+                node.rounds_to = node.kwargs["dtype"]
+
+
 def _doubled(value):
     if not isinstance(value, torch.Tensor):
         return value
@@ -294,5 +312,7 @@ def _run(node, value_of):
     if isinstance(args, tuple):
         args = tuple(_wide(arg) if isinstance(arg, (torch.dtype, torch.device)) else arg for arg in args)
     out = node.target(*args, **kwargs)
+    if node.rounds_to is not None:
+        out = out.to(node.rounds_to)
     return _doubled(out) if isinstance(out, torch.Tensor) else out
 

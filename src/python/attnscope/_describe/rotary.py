@@ -10,8 +10,14 @@ import math
 import torch
 
 
+_USUAL = (10_000.0, 500_000.0, 1_000_000.0, 100_000.0, 50_000.0, 200_000.0, 5_000_000.0, 10_000_000.0, 1_000.0)
+_KEPT_IN = ((torch.bfloat16, 2.0 ** -8), (torch.float16, 2.0 ** -11))  # and how far rounding moves a cosine
+
+
 class Rotary:
     """Base, pairing, number of dimensions and sense of a rotary embedding."""
+
+    precision = None  # what its cosines and sines are rounded to, where that is less than float32
 
     def __init__(self, theta, interleaved, d_rotary, direction, divisors, angles=None):
         self.theta, self.interleaved, self.d_rotary, self.direction = theta, interleaved, d_rotary, direction
@@ -19,14 +25,45 @@ class Rotary:
         self.angles = angles  # [position, pair], where no frequencies give them
 
     def key(self):
-        return (self.theta, self.interleaved, self.d_rotary, self.direction, tuple(self.divisors or ()))
+        return (self.theta, self.interleaved, self.d_rotary, self.direction, tuple(self.divisors or ()), self.precision)
 
 
 def rotary(turns):
     """(Rotary, None) of matrices [position, out, in], the identity at position 0; (None, why) where they are no rotation."""
     found, why = _by_frequency(turns)
-    table = _by_table(turns) if found is None else None
-    return (found, None) if found is not None else (table, None) if table is not None else (None, why)
+    found = found or _rounded(turns) or _by_table(turns)
+    return (found, None) if found is not None else (None, why)
+
+
+def _rounded(turns):
+    """The Rotary whose cosines and sines are kept in a table of fewer bits; None where they are not."""
+    n, d, _ = turns.shape
+    if n < 2:
+        return None
+    for kept_in, step in _KEPT_IN:
+        moves = (turns - torch.eye(d, dtype=torch.float64)).abs().amax((0, 2)) > 0
+        if not bool(moves.any()):
+            return None
+        last = int(torch.nonzero(moves).max())
+        for interleaved in (False, True):
+            d_rotary = last + 1 + (last + 1) % 2
+            half = d_rotary // 2
+            pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
+            if d_rotary > d:
+                continue
+            sign = -1.0 if float(turns[1, pairs[0][1], pairs[0][0]]) < 0 else 1.0
+            for theta in _USUAL:
+                # as such code computes it: in float32, before it is rounded
+                rates = 1 / theta ** (torch.arange(0, d_rotary, 2).float() / d_rotary)
+                angles = torch.outer(torch.arange(n).float(), rates)
+                cos, sin = (of(angles).to(kept_in).double() for of in (torch.cos, torch.sin))
+                missed = (_mixed(cos, sign * sin, pairs, d) - turns).abs()
+                # an angle at the edge between two numbers may be rounded to either
+                if float(missed.max()) <= step and int((missed > 1e-9).sum()) <= 4 + missed[:, 0].numel() // 50:
+                    found = Rotary(theta, interleaved, d_rotary, "forward" if sign > 0 else "backward", None)
+                    found.precision = str(kept_in).removeprefix("torch.")
+                    return found
+    return None
 
 
 def _by_table(turns):
@@ -111,8 +148,13 @@ def _misses(turns, pairs, rates):
 
 def _turned(angles, pairs, d):
     """The matrices [position, out, in] of turns of pairs by angles [position, pair]."""
-    turned = torch.eye(d, dtype=torch.float64).repeat(len(angles), 1, 1)
-    for (a, b), angle in zip(pairs, angles.T):
-        turned[:, a, a] = turned[:, b, b] = torch.cos(angle)
-        turned[:, b, a], turned[:, a, b] = torch.sin(angle), -torch.sin(angle)
+    return _mixed(torch.cos(angles), torch.sin(angles), pairs, d)
+
+
+def _mixed(cos, sin, pairs, d):
+    """The matrices [position, out, in] that mix pairs by cosines and sines [position, pair]."""
+    turned = torch.eye(d, dtype=torch.float64).repeat(len(cos), 1, 1)
+    for (a, b), c, s in zip(pairs, cos.T, sin.T):
+        turned[:, a, a] = turned[:, b, b] = c
+        turned[:, b, a], turned[:, a, b] = s, -s
     return turned

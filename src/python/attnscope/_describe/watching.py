@@ -23,12 +23,13 @@ _HERE = os.path.dirname(__file__)
 class Node:
     """One operation, or a leaf: a parameter, a buffer, another constant, or an argument of the call."""
 
-    __slots__ = ("idx", "kind", "op", "target", "args", "kwargs", "value", "path", "line", "name", "users", "_inputs")
+    __slots__ = ("idx", "kind", "op", "target", "args", "kwargs", "value", "path", "line", "name", "users", "rounds_to", "_inputs")
 
     def __init__(self, idx, kind, op, target=None, args=(), kwargs=None, name=None, path="", line=""):
         self.idx, self.kind, self.op, self.target, self.args = idx, kind, op, target, args
         self.kwargs, self.name, self.path, self.line = kwargs or {}, name, path, line
         self.value, self.users, self._inputs = None, [], None
+        self.rounds_to = None  # a type of fewer bits that it rounds a constant to
 
     @property
     def inputs(self):

@@ -398,7 +398,7 @@ class Written:
                 tables += [found.angles] * (found.angles is not None)
             if len(keys) > 1 or any(not fitting.close(table, tables[0], 1e-6) for table in tables) or len(tables) % len(turns):
                 raise Unnamed("queries, keys or layers differ in their rotary embedding", [layers[0].node])
-            theta, interleaved, d_rotary, direction, divisors = keys.pop()
+            theta, interleaved, d_rotary, direction, divisors, precision = keys.pop()
             if divisors:
                 self.settings["rope_divisors"] = " ".join(f"{d:g}" if float(f"{d:g}") == d else repr(d) for d in divisors)
             self.settings.update(positions="rotary", rope_theta=theta, rope_interleaved=interleaved)
@@ -408,9 +408,12 @@ class Written:
                 self.parts["angles"] = self._angles(tables[0])
             if direction == "backward":
                 self.settings["rope_direction"] = "backward"
-            # A turn changes no length: only gains that differ tell whether the norm comes first.
+            if precision:
+                self.settings["rope_precision"] = precision
+            # A turn that is not rounded changes no length: then only gains that differ tell whether the norm comes first.
             gains = [(m.is_turned_first, m.norm.gain) for name in "qk" for m in maps[name] if m.norm is not None]
-            order = {is_first for is_first, gain in gains if gain is not None and not fitting.close(gain, gain[:1].expand_as(gain), 1e-9)}
+            order = {is_first for is_first, gain in gains
+                     if precision or gain is not None and not fitting.close(gain, gain[:1].expand_as(gain), 1e-9)}
             if len(order) > 1:
                 raise Unnamed("queries, keys or layers differ in whether they are turned before their norm", [layers[0].node])
             if True in order:
