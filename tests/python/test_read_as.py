@@ -145,6 +145,23 @@ class PositionFirst(nn.Module):
         return self.body(x)
 
 
+class Series(nn.Module):
+    """Reads vectors [batch, position, feature], as `told` says of it; attends along the first axis unless `batch_first`."""
+
+    def __init__(self, told, batch_first=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.told, self.into, self.at = told, nn.Linear(5, D), nn.Parameter(torch.randn(1, 64, D))
+        layer = nn.TransformerEncoderLayer(D, N_HEADS, D, dropout=0.0, batch_first=batch_first)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x):
+        x = self.into(x)
+        x = self.body(x + self.at[:, :x.shape[1]] if self.told == "positions" else x)
+        chosen = {"last": lambda: x[:, -1, :], "mean": lambda: x.mean(dim=1), "last of rows": lambda: x[-1], "mean of rows": lambda: x.mean(0)}
+        return chosen.get(self.told, lambda: x)()
+
+
 class Spoken(nn.Module):
     """Adds what language each token is of, which all tokens of a row share, and no positions."""
 
@@ -392,6 +409,21 @@ class Read(Case):
         # positions first, and a language for each of two rows
         _, metadata = self.recorded(PositionFirst(), torch.arange(1, 3).expand(12, 2))
         self.assertEqual(metadata["attnscope.tokens_shape"], "2,12")
+
+    def test_vectors_whose_batch_is_attended_along(self):
+        vectors = torch.randn(4, 9, 5, generator=torch.Generator().manual_seed(1))
+        for told, batch_first, is_wrong in (("positions", False, True), ("last", False, True), ("mean", False, True), ("positions", True, False),
+                                            ("last", True, False), ("last of rows", False, False), ("mean of rows", False, False), ("none", False, False)):
+            with self.subTest(told=told, batch_first=batch_first), tempfile.TemporaryDirectory() as place:
+                path = os.path.join(place, "trace.safetensors")
+                model = Series(told, batch_first).eval()
+                with torch.no_grad(), capture(model, path):
+                    model(vectors)
+                found = findings(path).get("wrong-axis", [])
+                self.assertEqual(bool(found), is_wrong)
+                subject = Subject(model, None, (vectors,))
+                os.remove(subject.run(Request())[1])
+                self.assertEqual(subject.given_axis, 1 if is_wrong or batch_first else 0)
 
     def test_one_integer_for_each_row_is_no_text(self):
         rows, ids = torch.randn(2, 5, D), self.ids(2, 7)

@@ -1,4 +1,5 @@
-"""Which axis of [a, b] ids holds positions: what came with them says it, or the code of a model, where it adds rows of positions and attends."""
+"""Which axis of [a, b] ids, or of the vectors [a, b, feature] of a sequence, holds positions: what came with them says it, or the code of a
+model, where it adds rows of positions, attends, and takes the last or the mean."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ class _Order:
 
     def __init__(self, model):
         self.ids = None  # [a, b]
+        self.of_vectors = None  # (a, b), where there are no ids
+        self.joined = set()  # axes of vectors along which the last is taken, or the mean: those of positions, and never of a batch
         self.is_told = False  # whether their shape, or what came with them, says [position, batch]
         self.axes = set()  # that were seen to hold positions
         self.of_positions = {}  # {id: a tensor of rows of positions}, which keeps them, and so the ids
@@ -28,15 +31,28 @@ class _Order:
         if self.ids is None and ids.dim() == 2:
             self.ids, self.is_told = ids.detach().cpu(), _is_position_first(ids, named)
 
+    def begin_with(self, vectors):
+        """The model is called with a sequence of vectors [a, b, feature] in the place of ids."""
+        if self.of_vectors is None and vectors.dim() == 3 and vectors.is_floating_point():
+            self.of_vectors = tuple(vectors.shape[:2])
+
     @property
     def shape(self):
-        return None if self.ids is None else tuple(self.ids.shape)
+        return self.of_vectors if self.ids is None else tuple(self.ids.shape)
+
+    def attends_along_batch(self, sizes):
+        """Whether the code says that the second axis of vectors holds positions, and attention runs along the first; `sizes` are how many
+        queries and keys each attention had."""
+        if self.ids is not None or self.of_vectors is None or self.axes | self.joined != {1}:
+            return False
+        n, n_others = self.of_vectors
+        return n != n_others and n > 1 < n_others and bool(sizes) and all(each == (n, n) for each in sizes)
 
     def is_position_first(self, sizes):
         """Whether the ids are [position, batch]; `sizes` are how many queries and keys each attention had."""
         if self.is_told:  # rows of one id each are rows of one token where no query saw a second key
             return self.shape[1] > 1 or any(max(each) > 1 for each in sizes)
-        if self.axes != {0} or self.shape[0] < FEWEST:
+        if self.ids is None or self.axes != {0} or self.shape[0] < FEWEST:
             return False
         n, n_others = self.shape
         lengths = [n_keys if n_keys in self.shape else n_queries for n_queries, n_keys in sizes]
@@ -49,7 +65,7 @@ class _Order:
             self.axes.add(1 if module.batch_first else 0)
 
     def fits(self, x):
-        return self.ids is not None and x.dim() == 3 and tuple(x.shape[:2]) == self.shape
+        return self.shape is not None and x.dim() == 3 and tuple(x.shape[:2]) == self.shape
 
     def see(self, name, args, kwargs, out):
         """A function ran."""
@@ -65,6 +81,8 @@ class _Order:
             for rows in inputs:
                 if id(rows) in self.of_positions or _address(rows) in self.tables:
                     self.add(rows.shape[:-1] if rows.dim() > 1 else ())
+        if name in ("getitem", "select", "mean") and self.ids is None and inputs and self.fits(inputs[0]):
+            self.joined |= _joined(name, args, kwargs, inputs[0])
 
     def look_up(self, asked, out):
         """Rows of a table: those of positions where each index is one more than the last, and they are not the ids themselves."""
@@ -87,6 +105,24 @@ class _Order:
         for axis in (0, 1):
             if len(sizes) == 2 and sizes[axis] == self.shape[axis] > 1 == sizes[1 - axis] < self.shape[1 - axis]:
                 self.axes.add(axis)
+
+
+def _joined(name, args, kwargs, x):
+    """The axis of [a, b, feature] of which a call takes the last or the mean, in a set; nothing where it takes something else."""
+    given = [*args[1:], *kwargs.values()]
+    axis = None
+    if name == "mean" and given and isinstance(given[0], (int, tuple, list)):
+        axes = [given[0]] if isinstance(given[0], int) else list(given[0])
+        axis = axes[0] if len(axes) == 1 else None
+    elif name == "select" and len(given) == 2 and given[1] in (-1, x.shape[given[0]] - 1):
+        axis = given[0]
+    elif name == "getitem":
+        index = given[0] if isinstance(given[0], tuple) else (given[0],)
+        taken = [at for at, one in enumerate(index) if isinstance(one, int) and at < 3 and one in (-1, x.shape[at] - 1)]
+        if len(taken) == 1 and all(at in taken or one == slice(None) for at, one in enumerate(index) if not isinstance(one, torch.Tensor)):
+            axis = taken[0]
+    axis = axis + 3 if axis is not None and axis < 0 else axis
+    return {axis} if axis in (0, 1) and x.shape[axis] > 1 else set()
 
 
 def _is_position_first(ids, named):

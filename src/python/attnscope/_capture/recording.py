@@ -235,6 +235,10 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
         later = later or plain[1:2]  # written only where a decoder was seen
         if plain:
             self.order.begin(named[plain[0]], named)
+        else:
+            for value in named.values():
+                if isinstance(value, torch.Tensor):
+                    self.order.begin_with(value)
         if self.order.is_told:
             for name in {*plain[:1], *later}:
                 named[name] = named[name].T
@@ -915,6 +919,9 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
         dropped = max((call["dropout_p"] for call in calls), default=0.0)
         is_causal = {str(call["is_causal"]).lower() for call in calls if call["is_causal"] is not None}
         tokens = self.found.get("tokens") if self.given["tokens"] is None else torch.as_tensor(self.given["tokens"])
+        shape = None if tokens is None else tokens.shape
+        if shape is None and self.attends_along_batch:
+            shape = self.order.of_vectors
         metadata = {
             "attnscope.capture": "1", "attnscope.source": _source(self.model), "attnscope.calls": json.dumps(calls),
             "attnscope.dtype": ",".join(dtypes) or None,
@@ -932,7 +939,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
             "attnscope.untrained": _looks_untrained(self.model),
             "attnscope.linear": json.dumps(self.linear_alone()) if self.linear_alone() else None,
             "attnscope.absent_masks": ",".join(self.absent_masks) or None,
-            "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
+            "attnscope.tokens_shape": ",".join(map(str, shape)) if shape is not None else None,
             "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
         for name, texts in labels.items():
             metadata["attnscope." + name] = json.dumps(texts, ensure_ascii=False)
@@ -943,7 +950,9 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
     def turn_ids(self):
         """Ids that are [position, batch], as the run has shown, become [batch, position]; those that were taken for it before the run,
         and are not, become what they were."""
-        self.is_position_first = self.order.is_position_first([tuple(record.pattern.shape[1:]) for record in self.records])
+        sizes = [tuple(record.pattern.shape[1:]) for record in self.records]
+        self.attends_along_batch = self.order.attends_along_batch(sizes)
+        self.is_position_first = self.order.is_position_first(sizes)
         if self.is_position_first != self.order.is_told:
             for name in ("tokens", "decoder_tokens", "attention_mask"):
                 x = self.found.get(name)

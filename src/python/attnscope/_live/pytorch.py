@@ -177,7 +177,7 @@ class Subject:
                 _check_is_attended(watched.records, inputs)
             elif inputs is self.inputs and inputs.rows is not None:
                 inputs.note_sources(watched.other_sources)
-                self.given_axis = inputs.row_axis(_n_queries(watched.records))
+                self.given_axis = 1 if watched.attends_along_batch else inputs.row_axis(_n_queries(watched.records))
             self.places = {(record.info["module"], record.info["call"]): (record.info["name"], record.info.get("head"))
                            for record in watched.records}
 
@@ -191,7 +191,7 @@ class Subject:
             request.stop_if_cancelled()
             if not watched.records:
                 raise Unusable(watched.nothing_seen())
-            self.given_axis = self.inputs.row_axis(_n_queries(watched.records))
+            self.given_axis = 1 if watched.attends_along_batch else self.inputs.row_axis(_n_queries(watched.records))
         return self.given_axis
 
     def _tell(self, request, watched):
