@@ -6,7 +6,7 @@
 //! ## Why it matters
 //! Dropout that is still on (a functional dropout without `training=self.training`, or `dropout_p` given to
 //! `scaled_dot_product_attention` in eval mode) makes every output worse and no two alike. State that a module keeps between
-//! calls has the same effect.
+//! calls has the same effect, and so has teacher forcing that is decided by chance in eval mode too.
 //!
 //! ## How it is measured
 //! From a probe of the model itself (`attnscope capture-script`): per module, largest |difference| divided by the largest
@@ -38,7 +38,8 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
         evidence,
         CHECK.id,
         &evidence.probes.repeat,
-        "look in the first module that moves for dropout that does not ask for self.training, and for state kept between calls",
+        "look in the first module that moves for dropout that does not ask for self.training, for a choice by chance such as teacher forcing, \
+         and for state kept between calls",
         "two passes agree",
     );
     let has_moved = !verdict.findings.is_empty();
