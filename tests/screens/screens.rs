@@ -140,6 +140,32 @@ fn layers_that_do_not_attend_are_passed_over() {
     }
 }
 
+/// The encoder of this decoder has no layers: rows are given. Two of its four layers only look at them.
+#[test]
+fn a_decoder_of_given_rows_shows_the_grids_that_it_has() {
+    let case = testing::root().join("fixtures/oracle/blt_local_decoder");
+    let file = |name: &str| case.join(name).to_string_lossy().into_owned();
+    let rows = Request {
+        target: Target::Text(file("target_rows.npy")),
+        ..Request::text(file("rows.npy"))
+    };
+    let path = Some(case.join("model"));
+    let mut screen = Screen::open(path, rows, (120, 40), Depth::Truecolor);
+    screen.go(Panel::Overview);
+    let at = screen.app.selection;
+    assert_eq!((at.stack, at.layer_idx), (Stack::Decoder, 1));
+    let text = screen.text();
+    assert!(!text.contains("has not run yet"), "{text}");
+    assert!(!text.contains("encoder ·"), "{text}");
+    for why in ["cross-attention alone", "no cross-attention"] {
+        assert_eq!(
+            text.matches(&format!("no heads: {why}")).count(),
+            2,
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn a_map_too_long_to_hold_shows_single_cells_where_one_zooms_in() {
     let path = testing::root().join("fixtures/oracle/llama/model");

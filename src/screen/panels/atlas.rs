@@ -96,8 +96,12 @@ fn other_mixer(app: Scene<'_>, stack: Stack, layer_idx: usize) -> Option<&'stati
         return Some("nothing recorded");
     };
     let block = model.spec.stack_of(stack).blocks().get(layer_idx)?;
+    if stack == Stack::Cross {
+        return Some("no cross-attention");
+    }
     let mixer = block.other_mixer().map(|mixer| mixer.label());
-    Some(mixer.unwrap_or("tokens do not mix"))
+    let crosses = block.cross.as_ref().map(|_| "cross-attention alone");
+    Some(mixer.or(crosses).unwrap_or("tokens do not mix"))
 }
 
 /// The pictures of all shown heads.
