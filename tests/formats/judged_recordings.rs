@@ -181,6 +181,24 @@ fn one_row_of_tokens_that_attends_along_the_batch_is_a_wrong_axis() {
 }
 
 #[test]
+fn an_axis_that_attention_alone_tells_is_said() {
+    let (pattern, _) = causal_heads(37, 4, N, 1.0);
+    let of = |sizes: &str| {
+        Trace::default()
+            .layer(0, &pattern, None)
+            .says("first_axis", sizes)
+            .about()
+    };
+    let said = of("24,10");
+    assert!(
+        said.contains("the input [24, 10, feature] is read as 24 positions")
+            && said.contains("batch_first=True"),
+        "{said}"
+    );
+    assert!(!of("24").contains("is read as"));
+}
+
+#[test]
 fn even_rows_of_a_model_that_is_not_trained_are_information() {
     let (even, scores) = causal_heads(31, 2, N, 1e-5);
     let trace = || {

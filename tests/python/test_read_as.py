@@ -421,6 +421,8 @@ class Read(Case):
                     model(vectors)
                 found = findings(path).get("wrong-axis", [])
                 self.assertEqual(bool(found), is_wrong)
+                with safe_open(path, "pt") as file:  # what cannot be told is said
+                    self.assertEqual(file.metadata().get("attnscope.first_axis"), "4,9" if told == "none" else None)
                 subject = Subject(model, None, (vectors,))
                 os.remove(subject.run(Request())[1])
                 self.assertEqual(subject.given_axis, 1 if is_wrong or batch_first else 0)

@@ -175,6 +175,17 @@ pub(super) fn nothing_recorded(captured: &Captured) -> Option<Error> {
     Some(Error::file(&captured.path, problem))
 }
 
+/// Which axis of vectors holds positions, where nothing but attention says so: a batch may have been meant to come first.
+pub(super) fn first_axis(captured: &Captured) -> Option<String> {
+    let sizes = captured.metadata.get("attnscope.first_axis")?;
+    let sizes = sizes.split_once(',')?;
+    let [n, n_rows]: [usize; 2] = [sizes.0.parse().ok()?, sizes.1.parse().ok()?];
+    Some(format!(
+        "the input [{n}, {n_rows}, feature] is read as {n} positions, since attention runs along its first axis: if that is the batch, \
+         pass batch_first=True"
+    ))
+}
+
 /// The modules in which linear attention ran, which makes no pattern.
 pub(super) fn linear(captured: &Captured) -> Option<String> {
     let text = captured.metadata.get("attnscope.linear")?;

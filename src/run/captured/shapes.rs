@@ -10,7 +10,7 @@ use attnscope_spec::Stack;
 use rayon::prelude::*;
 
 use super::arrays::{Parts, heads_of, hide_masked, layout_of};
-use super::calls::{Calls, linear};
+use super::calls::{Calls, first_axis, linear};
 use super::declared::Stated;
 use super::heads::Heads;
 use super::layout::{Axes, Known, axes_of};
@@ -114,7 +114,7 @@ pub(super) fn observe(
             .map(|names| format!("the call gave no {names}, so later positions may be seen")),
     );
     notes.extend(infer_pads(&layers, stated));
-    notes.extend(linear(captured));
+    notes.extend(linear(captured).into_iter().chain(first_axis(captured)));
     Ok(Observations {
         layers,
         notes,

@@ -43,7 +43,15 @@ class _Order:
     def attends_along_batch(self, sizes):
         """Whether the code says that the second axis of vectors holds positions, and attention runs along the first; `sizes` are how many
         queries and keys each attention had."""
-        if self.ids is not None or self.of_vectors is None or self.axes | self.joined != {1}:
+        return self.axes | self.joined == {1} and self.attends_along_first(sizes)
+
+    def is_told_by_attention(self, sizes):
+        """Whether attention alone says that the first axis of vectors holds positions: it may be a batch that was meant to come first."""
+        return not self.axes | self.joined and self.attends_along_first(sizes)
+
+    def attends_along_first(self, sizes):
+        """Whether attention runs along the first axis of vectors, and nowhere else."""
+        if self.ids is not None or self.of_vectors is None:
             return False
         n, n_others = self.of_vectors
         return n != n_others and n > 1 < n_others and bool(sizes) and all(each == (n, n) for each in sizes)

@@ -940,6 +940,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
             "attnscope.linear": json.dumps(self.linear_alone()) if self.linear_alone() else None,
             "attnscope.absent_masks": ",".join(self.absent_masks) or None,
             "attnscope.tokens_shape": ",".join(map(str, shape)) if shape is not None else None,
+            "attnscope.first_axis": ",".join(map(str, self.order.of_vectors)) if self.is_told_by_attention else None,
             "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
         for name, texts in labels.items():
             metadata["attnscope." + name] = json.dumps(texts, ensure_ascii=False)
@@ -952,6 +953,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
         and are not, become what they were."""
         sizes = [tuple(record.pattern.shape[1:]) for record in self.records]
         self.attends_along_batch = self.order.attends_along_batch(sizes)
+        self.is_told_by_attention = self.order.is_told_by_attention(sizes)
         self.is_position_first = self.order.is_position_first(sizes)
         if self.is_position_first != self.order.is_told:
             for name in ("tokens", "decoder_tokens", "attention_mask"):
