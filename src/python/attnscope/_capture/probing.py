@@ -15,7 +15,7 @@ from .shared import (
     _check_choice, _checked_path, _difference, _dtype, _hook, _own_random, _plain_pytorch, _readable, _save, _source,
     _tensors,
 )
-from .untrained import _looks_untrained
+from .untrained import _looks_untrained, _untrained
 from .words import ASIDE, CHOICES, CHOSEN, KEPT_CHOICES
 
 MORE_PASSES = 4
@@ -69,7 +69,7 @@ def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, d
             tensors, metadata = probing.run(mask, n_pads, n_cuts, documents)
             if other_source is not None and probing.is_blind_to(other_source):
                 metadata["attnscope.source_blind"] = "true"
-                metadata["attnscope.untrained"] = _looks_untrained(model)
+                metadata["attnscope.untrained"] = _untrained(model)
     finally:
         for module, training in modes.items():
             module.training = training
