@@ -9,7 +9,8 @@ use super::self_attention::Exceptions;
 use super::stack::{Layers, StackSpec};
 
 impl ModelSpec {
-    /// The model's grids of layers and heads, in the order in which they run. An encoder whose rows are given has no layers, and none.
+    /// The model's grids of layers and heads, in the order in which they run. A stack without layers, such as an
+    /// encoder whose rows are given, has no grid.
     pub fn grids(&self) -> Vec<Stack> {
         let has_own = |stack: &&StackSpec| stack.recurrence().is_none() && stack.n_layers() > 0;
         let with_own = self.stacks.iter().filter(has_own);

@@ -146,20 +146,30 @@ class PositionFirst(nn.Module):
 
 
 class Series(nn.Module):
-    """Reads vectors [batch, position, feature], as `told` says of it; attends along the first axis unless `batch_first`."""
+    """Reads vectors [batch, position, feature], as what is `told` says of them; attends along the first axis unless `batch_first`."""
 
     def __init__(self, told, batch_first=False):
         super().__init__()
         torch.manual_seed(0)
-        self.told, self.into, self.at = told, nn.Linear(5, D), nn.Parameter(torch.randn(1, 64, D))
+        self.told, self.into, self.rows = told, nn.Linear(5, D), nn.Embedding(64, D)
+        self.at, self.agents, self.times = (nn.Parameter(torch.randn(*shape, D)) for shape in ((1, 64), (1, 9), (64, 1)))
         layer = nn.TransformerEncoderLayer(D, N_HEADS, D, dropout=0.0, batch_first=batch_first)
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
     def forward(self, x):
-        x = self.into(x)
-        x = self.body(x + self.at[:, :x.shape[1]] if self.told == "positions" else x)
-        chosen = {"last": lambda: x[:, -1, :], "mean": lambda: x.mean(dim=1), "last of rows": lambda: x[-1], "mean of rows": lambda: x.mean(0)}
-        return chosen.get(self.told, lambda: x)()
+        x, (a, b, _) = self.into(x), x.shape
+        tables = {"positions": lambda: self.at[:, :b], "agents": lambda: self.agents, "times": lambda: self.times[:a],
+                  "row numbers": lambda: self.rows(torch.arange(b).expand(a, -1))}
+        for name, rows in tables.items():
+            x = x + rows() if name in self.told else x
+        x = self.body(x)
+        chosen = {"last": lambda: x[:, -1, :], "mean": lambda: x.mean(dim=1), "last of rows": lambda: x[-1], "mean of rows": lambda: x.mean(0, True),
+                  "each": lambda: torch.stack([x[:, idx] for idx in range(b)]), "odd": lambda: (
+                      x[None], x[..., -1], x[torch.ones(a, b, dtype=torch.bool), -1], x[:, -1, [0, 1]], torch.select(x, index=3, dim=2), x.mean())[0]}
+        for name, choose in chosen.items():
+            if name in self.told:
+                return choose()
+        return x
 
 
 class Spoken(nn.Module):
@@ -412,20 +422,41 @@ class Read(Case):
 
     def test_vectors_whose_batch_is_attended_along(self):
         vectors = torch.randn(4, 9, 5, generator=torch.Generator().manual_seed(1))
-        for told, batch_first, is_wrong in (("positions", False, True), ("last", False, True), ("mean", False, True), ("positions", True, False),
-                                            ("last", True, False), ("last of rows", False, False), ("mean of rows", False, False), ("none", False, False)):
-            with self.subTest(told=told, batch_first=batch_first), tempfile.TemporaryDirectory() as place:
+        wrong = (("positions", "last"), ("positions", "mean"), ("row numbers", "last"))
+        open_ones = (("positions",), ("last",), ("mean",), ("agents", "mean"), ("each",), ("odd",), ())
+        told_first = (("last of rows",), ("mean of rows",), ("times", "mean"), ("times", "agents"))
+        cases = [(told, False) for told in (*wrong, *open_ones, *told_first)] + [(told, True) for told in (*wrong, ("last",))]
+        for told, batch_first in cases:
+            is_wrong = told in wrong and not batch_first
+            with self.subTest(told=told, batch_first=batch_first), tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+                warnings.simplefilter("error")  # what could not be recorded is warned of
                 path = os.path.join(place, "trace.safetensors")
                 model = Series(told, batch_first).eval()
                 with torch.no_grad(), capture(model, path):
                     model(vectors)
-                found = findings(path).get("wrong-axis", [])
-                self.assertEqual(bool(found), is_wrong)
+                self.assertEqual("wrong-axis" in findings(path), is_wrong)
                 with safe_open(path, "pt") as file:  # what cannot be told is said
-                    self.assertEqual(file.metadata().get("attnscope.first_axis"), "4,9" if told == "none" else None)
+                    is_open = told in open_ones and not batch_first
+                    self.assertEqual(file.metadata().get("attnscope.first_axis"), "4,9" if is_open else None)
                 subject = Subject(model, None, (vectors,))
                 os.remove(subject.run(Request())[1])
                 self.assertEqual(subject.given_axis, 1 if is_wrong or batch_first else 0)
+
+    def test_sizes_that_are_equal_by_chance_are_no_batch(self):
+        class Inverted(nn.Module):
+            """Attends to variates, each a series that is normed by its mean."""
+
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.into = nn.Linear(16, D)
+                self.body = nn.TransformerEncoderLayer(D, N_HEADS, D, dropout=0.0, batch_first=True)
+
+            def forward(self, x):  # [batch, position, variate]
+                return self.body(self.into((x - x.mean(1, keepdim=True)).transpose(1, 2)))
+
+        _, metadata = self.recorded(Inverted(), torch.randn(7, 16, 7))
+        self.assertFalse({"attnscope.first_axis", "attnscope.tokens_shape"} & set(metadata))
 
     def test_one_integer_for_each_row_is_no_text(self):
         rows, ids = torch.randn(2, 5, D), self.ids(2, 7)

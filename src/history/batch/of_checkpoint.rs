@@ -151,6 +151,7 @@ impl Found {
         }
     }
 
+    /// Reads packed parts block by block. Their rows are compared one block after the other: that is little beside merging them.
     fn read_packs(&mut self, parts: &Parts, source: &Source, expected: &Expected) {
         for path in parts.packs_of_key(&source.key) {
             let name = parts.name_of(&path);
@@ -168,7 +169,8 @@ impl Found {
                 }
             });
             if read.is_err() {
-                self.lost.push((name, Vec::new()));
+                let rest = format!("{name}: what follows its last block that can be read");
+                self.lost.push((rest, Vec::new()));
             }
         }
     }

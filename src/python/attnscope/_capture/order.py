@@ -20,9 +20,11 @@ class _Order:
     def __init__(self, model):
         self.ids = None  # [a, b]
         self.of_vectors = None  # (a, b), where there are no ids
-        self.joined = set()  # axes of vectors along which the last is taken, or the mean: those of positions, and never of a batch
+        self.joined = set()  # axes of vectors of which the last is taken, or the mean, as one does of positions
+        self.long_tables = set()  # axes along which the first rows of a longer table are added, as one does of positions
         self.is_told = False  # whether their shape, or what came with them, says [position, batch]
         self.axes = set()  # that were seen to hold positions
+        self.long_rows = {}  # those of them that are the first rows of a longer table
         self.of_positions = {}  # {id: a tensor of rows of positions}, which keeps them, and so the ids
         self.tables = {_address(x) for x in (*model.parameters(), *model.buffers()) if x.dim() >= 2} - {0}
 
@@ -41,29 +43,32 @@ class _Order:
         return self.of_vectors if self.ids is None else tuple(self.ids.shape)
 
     def attends_along_batch(self, sizes):
-        """Whether the code says that the second axis of vectors holds positions, and attention runs along the first; `sizes` are how many
-        queries and keys each attention had."""
-        return self.axes | self.joined == {1} and self.attends_along_first(sizes)
+        """Whether the code says twice that the second axis of vectors holds positions, and attention runs along the first. Once would be
+        too little: agents may have a table and a mean as well. `sizes` are those of `attends_along_first`."""
+        return self.axes | self.joined == {1} == self.long_tables & self.joined and self.attends_along_first(sizes)
 
     def is_told_by_attention(self, sizes):
-        """Whether attention alone says that the first axis of vectors holds positions: it may be a batch that was meant to come first."""
-        return not self.axes | self.joined and self.attends_along_first(sizes)
+        """Whether hardly more than attention says that the first axis of vectors holds positions: it may be a batch that was meant to come
+        first."""
+        return 0 not in self.axes | self.joined and not self.attends_along_batch(sizes) and self.attends_along_first(sizes)
 
     def attends_along_first(self, sizes):
-        """Whether attention runs along the first axis of vectors, and nowhere else."""
+        """Whether attention runs along the first axis of vectors, and nowhere else; `sizes` are how many queries and keys each attention
+        had, and the shape of all its scores."""
         if self.ids is not None or self.of_vectors is None:
             return False
         n, n_others = self.of_vectors
-        return n != n_others and n > 1 < n_others and bool(sizes) and all(each == (n, n) for each in sizes)
+        return n != n_others and n > 1 < n_others and bool(sizes) and all(
+            (n_queries, n_keys) == (n, n) and _has_rows(shape, n_others) for n_queries, n_keys, shape in sizes)
 
     def is_position_first(self, sizes):
-        """Whether the ids are [position, batch]; `sizes` are how many queries and keys each attention had."""
+        """Whether the ids are [position, batch]; `sizes` are how many queries and keys each attention had, and the shape of all its scores."""
         if self.is_told:  # rows of one id each are rows of one token where no query saw a second key
-            return self.shape[1] > 1 or any(max(each) > 1 for each in sizes)
+            return self.shape[1] > 1 or any(max(each[:2]) > 1 for each in sizes)
         if self.ids is None or self.axes != {0} or self.shape[0] < FEWEST:
             return False
         n, n_others = self.shape
-        lengths = [n_keys if n_keys in self.shape else n_queries for n_queries, n_keys in sizes]
+        lengths = [n_keys if n_keys in self.shape else n_queries for n_queries, n_keys, _ in sizes]
         return n in lengths and (n == n_others or lengths.count(n) > lengths.count(n_others))
 
     def enter(self, module, args):
@@ -81,18 +86,22 @@ class _Order:
         if name == "embedding":
             asked = next((x for x in inputs if _is_ids(x)), None)
             if asked is not None:
-                self.look_up(asked, out)
+                table = next((x for x in inputs if x.is_floating_point() and x.dim() == 2), None)
+                self.look_up(asked, out, table)
         elif name in VIEWS or name == "getitem":
             if inputs and id(inputs[0]) in self.of_positions and isinstance(out, torch.Tensor):
                 self.of_positions[id(out)] = out
+                if id(inputs[0]) in self.long_rows:
+                    self.long_rows[id(out)] = out
         elif name in ADDITIONS and len(inputs) == 2 and isinstance(out, torch.Tensor) and self.fits(out):
             for rows in inputs:
                 if id(rows) in self.of_positions or _address(rows) in self.tables:
-                    self.add(rows.shape[:-1] if rows.dim() > 1 else ())
+                    is_first_part = id(rows) not in self.of_positions and rows.numel() * rows.element_size() < rows.untyped_storage().nbytes()
+                    self.add(rows.shape[:-1] if rows.dim() > 1 else (), id(rows) in self.long_rows or is_first_part)
         if name in ("getitem", "select", "mean") and self.ids is None and inputs and self.fits(inputs[0]):
             self.joined |= _joined(name, args, kwargs, inputs[0])
 
-    def look_up(self, asked, out):
+    def look_up(self, asked, out, table=None):
         """Rows of a table: those of positions where each index is one more than the last, and they are not the ids themselves."""
         steps = [asked.diff(dim=axis) for axis in range(asked.dim())]
         rising = [axis for axis, step in enumerate(steps) if asked.shape[axis] >= FEWEST and step.numel() and bool((step == 1).all())]
@@ -100,37 +109,50 @@ class _Order:
         if len(rising) != 1 or not still:
             return
         is_of_ids = tuple(asked.shape) == self.shape
-        if is_of_ids and bool((asked.cpu() == self.ids).all()):
+        if is_of_ids and self.ids is not None and bool((asked.cpu() == self.ids).all()):
             return
         self.of_positions[id(out)] = out
+        if table is not None and table.shape[0] > asked.shape[rising[0]]:
+            self.long_rows[id(out)] = out
         # numbers of the rows rise along the batch: where attention may run along either axis, they say nothing
         if is_of_ids and min(self.shape) > 1 and (rising[0] == 1 or self.shape[0] != self.shape[1]):
             self.axes.add(rising[0])
+            self.long_tables |= {rising[0]} if id(out) in self.long_rows else set()
 
-    def add(self, sizes):
+    def add(self, sizes, are_of_longer=False):
         """Rows were added that differ along axes of these sizes."""
         sizes = (1,) * (2 - len(sizes)) + tuple(sizes)
         for axis in (0, 1):
             if len(sizes) == 2 and sizes[axis] == self.shape[axis] > 1 == sizes[1 - axis] < self.shape[1 - axis]:
                 self.axes.add(axis)
+                self.long_tables |= {axis} if are_of_longer else set()
 
 
 def _joined(name, args, kwargs, x):
     """The axis of [a, b, feature] of which a call takes the last or the mean, in a set; nothing where it takes something else."""
-    given = [*args[1:], *kwargs.values()]
+    def given(at, *names):
+        return next((kwargs[one] for one in names if one in kwargs), args[at] if len(args) > at else None)
+
     axis = None
-    if name == "mean" and given and isinstance(given[0], (int, tuple, list)):
-        axes = [given[0]] if isinstance(given[0], int) else list(given[0])
-        axis = axes[0] if len(axes) == 1 else None
-    elif name == "select" and len(given) == 2 and given[1] in (-1, x.shape[given[0]] - 1):
-        axis = given[0]
+    if name == "mean":
+        axis = given(1, "dim", "axis")
+        axis = axis[0] if isinstance(axis, (tuple, list)) and len(axis) == 1 else axis
+    elif name == "select" and type(given(2, "index")) is int and given(2, "index") == -1:
+        axis = given(1, "dim")
     elif name == "getitem":
-        index = given[0] if isinstance(given[0], tuple) else (given[0],)
-        taken = [at for at, one in enumerate(index) if isinstance(one, int) and at < 3 and one in (-1, x.shape[at] - 1)]
-        if len(taken) == 1 and all(at in taken or one == slice(None) for at, one in enumerate(index) if not isinstance(one, torch.Tensor)):
-            axis = taken[0]
-    axis = axis + 3 if axis is not None and axis < 0 else axis
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        rest = [one for one in index if not (type(one) is int and one == -1)]
+        if len(rest) == len(index) - 1 and all(isinstance(one, slice) and one == slice(None) for one in rest):
+            axis = next(at for at, one in enumerate(index) if type(one) is int)
+    if type(axis) is not int:
+        return set()
+    axis += 3 * (axis < 0)
     return {axis} if axis in (0, 1) and x.shape[axis] > 1 else set()
+
+
+def _has_rows(shape, n_rows):
+    """Whether scores of this shape are of so many rows: [row, head, query, key], or [row * head, query, key]."""
+    return len(shape) == 4 and shape[0] == n_rows or len(shape) == 3 and shape[0] % n_rows == 0
 
 
 def _is_position_first(ids, named):

@@ -119,6 +119,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
                     del tensor._attnscope_mark
             self.marked = []
             self.order.of_positions.clear()
+            self.order.long_rows.clear()
             for record in self.records:
                 record.owner = record.scores = record.pattern = record.added = None
                 record.values, record.made_of = {}, {}
@@ -951,7 +952,7 @@ class capture(_Values, _Pooling, _Linear, _Reshapes, _Discards, _Added, _Positio
     def turn_ids(self):
         """Ids that are [position, batch], as the run has shown, become [batch, position]; those that were taken for it before the run,
         and are not, become what they were."""
-        sizes = [tuple(record.pattern.shape[1:]) for record in self.records]
+        sizes = [(*record.pattern.shape[1:], record.info.get("shape", ())) for record in self.records]
         self.attends_along_batch = self.order.attends_along_batch(sizes)
         self.is_told_by_attention = self.order.is_told_by_attention(sizes)
         self.is_position_first = self.order.is_position_first(sizes)

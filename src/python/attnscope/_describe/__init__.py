@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from .. import _program
 from .judging import LOGITS, Description, differences, differs_on_other_text, differs_on_shorter_text, ids_apart, judge
 from .reading import NotIds, read
-from .replay import Pass, Unreplayed
+from .replay import Pass, rounded_constants, Unreplayed
 from .shaking import Kept, shaken
 from .tracing import Unnamed
 from .watching import _logits_of, _quiet, watch
@@ -56,14 +57,33 @@ def describe(model, example, path):
 
 
 def _described(model, args, kwargs, notes, path):
-    """The Description of a model as it is, and what was kept of it: None where a tensor was written that the model does not hold."""
+    """The Description of a model as it is, and what was kept of it: None where a tensor was written that the model does not hold.
+
+    Constants that its code rounds are read as they would be unrounded first: most are told by a rule, which tables of fewer bits may hide.
+    """
     watched = watch(model, args, kwargs)
+    has_roundings = bool(rounded_constants(watched.nodes))
+    found = _described_by(watched, (model, args, kwargs), notes, path, False)
+    if found[0].exact or not has_roundings:
+        return found
+    again = _described_by(watch(model, args, kwargs), (model, args, kwargs), notes, path, True)
+    if again[0].exact:
+        for name in ("attnscope.toml.inexact", "model.safetensors.inexact"):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(path, name))
+        return again
+    return _described_by(watch(model, args, kwargs), (model, args, kwargs), notes, path, False)  # the files that belong to it
+
+
+def _described_by(watched, call, notes, path, rounds):
+    """What `_described` gives, with constants that the code rounds rounded or not."""
+    model, args, kwargs = call
     try:
         try:
-            p = Pass(watched)
+            p = Pass(watched, rounds=rounds)
             reading = read(p)
         except NotIds:
-            p = Pass(watched, own_rows=True)
+            p = Pass(watched, own_rows=True, rounds=rounds)
             if not p.roots:
                 raise
             reading = read(p)

@@ -111,7 +111,7 @@ def read_attention(p, start, terms, n, d_model, find=products):
         if above[m]:
             scores = [o for o in above[m] if not above[o]]
             if any(above[o] for o in above[m]):
-                raise Unnamed("an attention reads what an earlier one computes otherwise than through one residual between them: "
+                raise Unnamed("an attention reads what an earlier one computes, and not only through the residual: "
                               "values of an earlier layer (value residuals), or an embedding that every layer adds again", [m])
             if len(scores) != 1:
                 raise Unnamed(f"one pattern is made of {len(scores)} products of queries and keys, such as the difference of two "

@@ -35,12 +35,13 @@ class Unreplayed(Exception):
 class Pass:
     """A watched pass with every value in double precision, and what depends on what."""
 
-    def __init__(self, watched, own_rows=False):
+    def __init__(self, watched, own_rows=False, rounds=False):
         self.own_rows = own_rows  # the rows of the example are the tokens, whatever they were made of
         self.are_given = True  # rows that a map makes of an argument may be given anew
         self.nodes, self.ids, self.logits = watched.nodes, watched.ids, watched.logits
         self.own_logits = watched.own_logits
-        _note_roundings(self.nodes)
+        for node in rounded_constants(self.nodes) if rounds else ():
+            node.rounds_to = node.kwargs["dtype"]
         for node in self.nodes:
             node.users = []
             if node.kind != "call":
@@ -265,20 +266,22 @@ def like(node, rows):
     return to.copy_(rows.reshape(value.shape))
 
 
-def _note_roundings(nodes):
-    """Marks conversions of constants to fewer bits in a model of more: a table, of cosines for instance, that code keeps so.
+def rounded_constants(nodes):
+    """Conversions of constants to fewer bits in a model whose weights have more: of a table, of cosines for instance, that code keeps so.
 
     What is made of weights or of the text is computed in double precision, whatever it is converted to.
     """
-    parameters = [node.value.dtype for node in nodes if node.kind == "parameter" and isinstance(node.value, torch.Tensor)]
-    if any(dtype in _FEWER_BITS for dtype in parameters):
-        return
-    constant = set()
+    weights = [node.value for node in nodes if node.kind == "parameter" and isinstance(node.value, torch.Tensor)]
+    n_of_fewer = sum(x.numel() for x in weights if x.dtype in _FEWER_BITS)
+    if 2 * n_of_fewer > sum(x.numel() for x in weights):
+        return []
+    constant, found = set(), []
     for node in nodes:
         if node.kind == "buffer" or node.kind == "call" and all(one in constant for one in node.inputs):
             constant.add(node)
             if Pass.op(node) == "_to_copy" and node.kwargs.get("dtype") in _FEWER_BITS:
-                node.rounds_to = node.kwargs["dtype"]
+                found.append(node)
+    return found
 
 
 def _doubled(value):

@@ -264,7 +264,7 @@ def _read_map(p, source, operand, places, n, name):
         of_normed = normed[1].at[:, ranks].permute(1, 0, 2)  # [head, position, d]
         earlier = _turns(p, start, at, normed[1].label[ranks], normed[0], of_normed, n)
     if turns is not None and earlier is not None:
-        raise Unnamed(f"positions turn {name} before its norm and behind it", [base])
+        raise Unnamed(f"positions turn {name} before and after its norm", [base])
     found = Map(weight, bias, norm, turns if earlier is None else earlier, float(factor.reshape(-1)[0]), start)
     found.is_turned_first = earlier is not None
     return found

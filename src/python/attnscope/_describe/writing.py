@@ -410,10 +410,13 @@ class Written:
                 self.settings["rope_direction"] = "backward"
             if precision:
                 self.settings["rope_precision"] = precision
-            # A turn that is not rounded changes no length: then only gains that differ tell whether the norm comes first.
-            gains = [(m.is_turned_first, m.norm.gain) for name in "qk" for m in maps[name] if m.norm is not None]
-            order = {is_first for is_first, gain in gains
-                     if precision or gain is not None and not fitting.close(gain, gain[:1].expand_as(gain), 1e-9)}
+            # A turn that is not rounded changes no length: of a norm by lengths alone, gains that are equal do not tell which comes first.
+            def tells_order(norm):
+                has_gains = norm.gain is not None and not fitting.close(norm.gain, norm.gain[:1].expand_as(norm.gain), 1e-9)
+                return bool(precision) or norm.kind != "rms" or norm.bias is not None or has_gains
+
+            normed = [m for name in "qk" for m in maps[name] if m.norm is not None]
+            order = {m.is_turned_first for m in normed if tells_order(m.norm)}
             if len(order) > 1:
                 raise Unnamed("queries, keys or layers differ in whether they are turned before their norm", [layers[0].node])
             if True in order:
