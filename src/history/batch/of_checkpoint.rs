@@ -3,6 +3,7 @@
 //! Places of units are judged one after another, and of a unit that counts only what the table and the document need is kept:
 //! its findings go into those of its checkpoint at once.
 
+use std::cell::LazyCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -32,9 +33,8 @@ pub(super) struct Source {
 struct Judged {
     place: RowsPlace,
     records: Vec<(UnitRecord, Asked)>,
-    /// SHA-256 of the rows; `None` where there are none.
-    digest: Option<String>,
-    /// Whether the rows have that digest. Those that nobody asks for are not looked at.
+    has_rows: bool,
+    /// Whether the rows have the digest that the records name. Those that nobody asks for are not looked at.
     is_whole: bool,
 }
 
@@ -126,10 +126,10 @@ impl Judged {
             .any(|(record, asked)| record.digest.is_some() && !matches!(asked, Asked::Superseded));
         let is_whole = |digest: &String| !is_in_use || place.has(digest);
         Self {
+            has_rows: digest.is_some(),
             is_whole: digest.as_ref().is_none_or(is_whole),
             place,
             records,
-            digest,
         }
     }
 }
@@ -180,7 +180,7 @@ impl Found {
         let Judged { place, records, .. } = judged;
         let block_idx = self.blocks.len();
         let n_units = records.iter().filter(|(of, _)| of.digest.is_some()).count();
-        let step_of_place = std::cell::LazyCell::new(|| step_of_rows(&place));
+        let step_of_place = LazyCell::new(|| step_of_rows(&place));
         let mut lost = Vec::new();
         for (record, asked) in records {
             let (nth, takes) = match asked {
@@ -217,7 +217,7 @@ impl Found {
                 ..
             } = record;
             let failed = if is_done {
-                self.found(step, &checkpoint, findings);
+                self.add_findings(step, &checkpoint, findings);
                 None
             } else {
                 Some((error.unwrap_or_default(), findings))
@@ -238,13 +238,13 @@ impl Found {
             let name = format!("{}: the rows at byte {start}", parts.name_of(&place.path));
             self.lost.push((name, lost));
         }
-        if judged.digest.is_some() {
+        if judged.has_rows {
             self.blocks.push(FoundBlock { place, n_units });
         }
     }
 
     /// Adds findings to those of a checkpoint.
-    fn found(&mut self, step: Option<u64>, checkpoint: &str, findings: Vec<FindingRecord>) {
+    fn add_findings(&mut self, step: Option<u64>, checkpoint: &str, findings: Vec<FindingRecord>) {
         if !findings.is_empty() {
             let name = (step, checkpoint.to_owned());
             let of_checkpoint = self.findings.entry(name).or_default();
@@ -291,7 +291,7 @@ impl Found {
         for (_, unit) in &mut units {
             let failed = unit.failed.as_mut();
             let findings = failed.map_or_else(Vec::new, |(_, findings)| take(findings));
-            self.found(unit.step, &unit.checkpoint, findings);
+            self.add_findings(unit.step, &unit.checkpoint, findings);
         }
         let is_one = |(_, a): &(String, Ended), (_, b): &(String, Ended)| {
             (a.step, &a.checkpoint) == (b.step, &b.checkpoint)

@@ -24,8 +24,8 @@ class _Order:
         self.long_tables = set()  # axes along which the first rows of a longer table are added, as one does of positions
         self.is_told = False  # whether their shape, or what came with them, says [position, batch]
         self.axes = set()  # that were seen to hold positions
-        self.long_rows = {}  # those of them that are the first rows of a longer table
         self.of_positions = {}  # {id: a tensor of rows of positions}, which keeps them, and so the ids
+        self.long_rows = {}  # those of `of_positions` that are the first rows of a longer table
         self.tables = {_address(x) for x in (*model.parameters(), *model.buffers()) if x.dim() >= 2} - {0}
 
     def begin(self, ids, named):

@@ -38,24 +38,19 @@ def rotary(turns):
 def _rounded(turns):
     """The Rotary whose cosines and sines are kept in a table of fewer bits; None where they are not."""
     n, d, _ = turns.shape
-    if n < 2:
+    moved = torch.nonzero((turns - torch.eye(d, dtype=torch.float64)).abs().amax((0, 2)) > 0)
+    d_rotary = int(moved.max()) + 1 if len(moved) else 0
+    d_rotary += d_rotary % 2
+    if n < 2 or not 0 < d_rotary <= d:
         return None
-    for kept_in, step in _KEPT_IN:
-        moves = (turns - torch.eye(d, dtype=torch.float64)).abs().amax((0, 2)) > 0
-        if not bool(moves.any()):
-            return None
-        last = int(torch.nonzero(moves).max())
-        for interleaved in (False, True):
-            d_rotary = last + 1 + (last + 1) % 2
-            half = d_rotary // 2
-            pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
-            if d_rotary > d:
-                continue
-            sign = -1.0 if float(turns[1, pairs[0][1], pairs[0][0]]) < 0 else 1.0
-            for theta in _USUAL:
-                # as such code computes it: in float32, before it is rounded
-                rates = 1 / theta ** (torch.arange(0, d_rotary, 2).float() / d_rotary)
-                angles = torch.outer(torch.arange(n).float(), rates)
+    for interleaved in (False, True):
+        pairs = _pairs(d_rotary, interleaved)
+        sign = -1.0 if float(turns[1, pairs[0][1], pairs[0][0]]) < 0 else 1.0
+        for theta in _USUAL:
+            # as such code computes it: in float32, before it is rounded
+            rates = 1 / theta ** (torch.arange(0, d_rotary, 2).float() / d_rotary)
+            angles = torch.outer(torch.arange(n).float(), rates)
+            for kept_in, step in _KEPT_IN:
                 cos, sin = (of(angles).to(kept_in).double() for of in (torch.cos, torch.sin))
                 missed = (_mixed(cos, sign * sin, pairs, d) - turns).abs()
                 # an angle at the edge between two numbers may be rounded to either
@@ -64,6 +59,12 @@ def _rounded(turns):
                     found.precision = str(kept_in).removeprefix("torch.")
                     return found
     return None
+
+
+def _pairs(d_rotary, interleaved):
+    """The dimensions of each pair: neighbours, or one of each half."""
+    half = d_rotary // 2
+    return [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
 
 
 def _by_table(turns):
@@ -75,8 +76,7 @@ def _by_table(turns):
     last = int(torch.nonzero(moves).max())
     widths = [(True, last + 2 - last % 2), *((False, width) for width in range(2, d + 1, 2) if width > last)]
     for interleaved, d_rotary in widths:
-        half = d_rotary // 2
-        pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
+        pairs = _pairs(d_rotary, interleaved)
         angles = torch.stack([torch.atan2(turns[:, b, a], turns[:, a, a]) for a, b in pairs], 1)
         if d_rotary <= d and float((_turned(angles, pairs, d) - turns).abs().max()) <= 2e-5:
             return Rotary(10_000.0, interleaved, d_rotary, "forward", None, angles)
@@ -105,8 +105,7 @@ def _by_frequency(turns):
         d_rotary = 2 * int(partner[0])
     if d_rotary % 2 or d_rotary > d or d_rotary < 2:
         return None, "dimensions are paired neither with their neighbours nor by halves"
-    half = d_rotary // 2
-    pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
+    half, pairs = d_rotary // 2, _pairs(d_rotary, interleaved)
     angles = torch.tensor([math.atan2(float(first[b, a]), float(first[a, a])) for a, b in pairs], dtype=torch.float64)
     direction = "forward" if float(angles[0]) > 0 else "backward"
     sign = 1.0 if direction == "forward" else -1.0
